@@ -393,12 +393,14 @@ class Runs:
         Also whether there may be more than MAX_FORKS. Runs that the caller may not see are left out, with all beyond.
         """
         root = run
+        line = {run.id: run}  # the run and those from which it has come
         for _ in range(MAX_FORKS):
             try:
                 root = await self.find(caller, str(root.memo[FORKED_FROM]))
             except (KeyError, NotFoundError):
                 break
-        tree = [await _in_tree(root)]
+            line[root.id] = root
+        tree = [await _in_tree(line.pop(root.id))]
         if not await shows_forks(self._client):
             return [*tree, *([await _in_tree(run)] if root is not run else [])], False
 
@@ -421,6 +423,9 @@ class Runs:
                 tree.append(
                     RunInTree(id=fork.id, source=source.id, at=str(at) if at else None, state=state, start=fork.start)
                 )
+                line.pop(fork.id, None)
+            for fork_id in [each.id for each in line.values() if each.memo[FORKED_FROM] == source.id]:
+                tree.append(await _in_tree(line.pop(fork_id)))  # Temporal lists a run a moment after its start
         return tree, False
 
     async def named_queries(self, caller: Caller, namespace: str, protocol: str, limit: int) -> Sequence[ListedRun]:

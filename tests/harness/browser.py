@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 AXE = Path(__file__).parent.parent / "vendor" / "axe.min.js"
 """The accessibility checker: https://github.com/dequelabs/axe-core."""
@@ -26,8 +26,10 @@ FAILED_RESPONSE = re.compile(r"Failed to load resource: the server responded wit
 UNREACHABLE = 0
 """In place of the status of a response: there was none."""
 
-TIMEOUT_MS = 20_000
-"""How long a page is waited for: a loaded machine may need some seconds."""
+TIMEOUT_MS = 60_000
+"""How long a page, and what a test expects of it, is waited for: a loaded machine may need many seconds."""
+
+expect.set_options(timeout=TIMEOUT_MS)
 
 
 def chromium() -> str | None:
@@ -43,7 +45,9 @@ async def running_browser() -> AsyncIterator[Browser]:
         if path is None and shutil.which(playwright.chromium.executable_path) is None:
             pytest.skip(f"there is no browser: install one of {', '.join(NAMES)}, or run `playwright install chromium`")
         is_root = os.geteuid() == 0  # for whom Chromium has no sandbox
-        browser = await playwright.chromium.launch(executable_path=path, chromium_sandbox=not is_root)
+        browser = await playwright.chromium.launch(
+            executable_path=path, chromium_sandbox=not is_root, timeout=2 * TIMEOUT_MS
+        )
         try:
             yield browser
         finally:

@@ -185,6 +185,11 @@ class UserMachine:
         while len(self.model.requests) < count:
             time.sleep(0.01)
 
+    def wait_until_listed(self, run: str) -> None:
+        """Waits until commands find a run, whose id begins so, by the name of its Query: Temporal lists runs later."""
+        while not any(name.startswith(run) for name in self.run("list", "-o", "name").stdout.split()):
+            time.sleep(0.05)
+
     def shut_down(self) -> None:
         """Stops what still runs."""
         self.released.set()

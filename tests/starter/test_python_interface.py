@@ -448,31 +448,41 @@ async def test_a_steering_message_is_read_by_the_model_and_streamed(env: Environ
         ("synthesizer", "The deliverable."),
     ]
     assert "Mind the costs." in model_requests(env)[1].user
+
+
+@pytest.mark.full
+async def test_an_empty_steering_message_is_refused(env: Environment, temporal: Connection) -> None:
     one = Agent("one", prompt="You are one.")
     pair = Team("pair", strategy="round-robin", members=[one], max_turns=2, on_max_turns="complete")
-    env.script(line("one", {"text": "1", "delay": 2}, "2"))
+    env.script(line("one", {"text": "1", "held": True}, "2"))
     handle = await temporal.start(pair, input="Why?")
-    await env.wait_for_calls(len(env.model.requests) + 1)
+    await env.wait_for_calls(1)
     with pytest.raises(baton.Refused, match="a text of 1 to"):
         await handle.steer(" ")
     await handle.steer("Be brief.")
+    env.model.release()
     assert [(each.name, each.text) async for each in handle] == [("one", "1"), ("user", "Be brief."), ("one", "2")]
 
 
 @pytest.mark.full
-async def test_a_run_is_terminated_with_its_state_as_result_or_canceled(env: Environment, temporal: Connection) -> None:
-    env.script(panelist_line("writer", "w1", {"text": "w2", "delay": 0.3}))
+async def test_a_run_is_terminated_with_its_state_as_result(env: Environment, temporal: Connection) -> None:
+    env.script(panelist_line("writer", "w1", {"text": "w2", "held": True}))
     panel = round_robin("panel", [role_member("writer")])
     handle = await temporal.start(panel, input="Why?")
     await env.wait_for_calls(2)
     await handle.terminate("enough for today")
+    env.model.release()
     result = await handle.result()
     assert (result.status.stop_reason, result.status.note) == ("terminated", "enough for today")
     assert isinstance(result.value, baton.PanelShape)
     assert [each.text for each in result.value.contributions] == ["w1", "w2"]
 
-    handle = await temporal.start(panel, input="Why?")
-    await env.wait_for_calls(4)
+
+@pytest.mark.full
+async def test_a_run_is_canceled(env: Environment, temporal: Connection) -> None:
+    env.script(panelist_line("writer", "w1", {"text": "w2", "hang": True}))
+    handle = await temporal.start(round_robin("panel", [role_member("writer")]), input="Why?")
+    await env.wait_for_calls(2)
     assert (await handle.status()).phase == "Running"
     await handle.cancel("too dear")
     with pytest.raises(baton.RunFailed, match="was canceled: too dear") as caught:
@@ -507,7 +517,7 @@ async def test_a_run_that_has_ended_refuses_messages(env: Environment, temporal:
 
 
 async def test_a_run_that_temporal_has_closed_has_failed(env: Environment, temporal: Connection) -> None:
-    env.script(panelist_line("writer", {"text": "w1", "delay": 30}))
+    env.script(panelist_line("writer", {"text": "w1", "hang": True}))
     handle = await temporal.start(round_robin("panel", [role_member("writer")]), input="Why?")
     await env.wait_for_calls(1)
     await env.client.get_workflow_handle(handle.id).terminate()

@@ -255,6 +255,7 @@ async def test_the_longest_texts_are_truncated_if_all_of_them_are_too_long(
 def test_the_command_writes_a_file_and_leaves_stdout_to_the_report(machine: UserMachine) -> None:
     started = machine.run("run", "-f", ROOT / "samples" / "brainstorming.yaml")
     assert started.returncode == 0, started.stderr
+    machine.wait_until_listed("brainstorming-session")
     written = machine.run("report", "brainstorming-session")
     (file,) = machine.folder.glob("brainstorming-session-*.html")
     assert (written.returncode, written.stdout, written.stderr) == (0, "", f"wrote {file.name}\n")

@@ -44,6 +44,7 @@ def test_a_failed_run_is_retried_followed_and_listed_under_its_id(machine: UserM
 def test_a_retry_is_started_without_following_it(machine: UserMachine) -> None:
     machine.script(line("one", "Well."), line("two", {"text": "So it is.", "before": [{"status": 401}] * 2}))
     assert machine.run("run", "-f", machine.write(*TALK), "--id", "talk-2").returncode == 2
+    machine.wait_until_listed("talk-2")
     assert machine.run("retry", "talk", "--detach").stdout == "talk-2\n"
     watched = machine.run("watch", "talk-2")
     assert (watched.returncode, "Failed (failed) talk-2 · 1 model call" in watched.stderr) == (2, True)
@@ -61,6 +62,7 @@ def test_a_run_is_forked_with_a_message_and_another_prompt_and_listed(machine: U
     assert "Completed (completed) talk-4 · 2 model calls" in forked.stderr
     assert "forked from talk-3 at 1" in forked.stderr
     assert "Be brief." in str(machine.model.requests[-1].body)
+    machine.wait_until_listed("talk-4")
     assert machine.run("list", "--forks", "talk-3", "-o", "name").stdout.split() == ["talk-4"]
     twice = machine.run("fork", "talk-3", "--at", "1", "--times", "2", "--detach")
     assert len(twice.stdout.split()) == 2

@@ -128,7 +128,9 @@ async def test_a_schedule_that_is_applied_twice_is_one_and_keeps_its_runs(
     found = await find_schedule(env.client, "default", scheduler.name)
     assert found.last
     assert found.last[0] == run
-    assert [each.name for each in await list_schedules(env.client)].count(scheduler.name) == 1
+    while not (names := [each.name for each in await list_schedules(env.client) if each.name == scheduler.name]):
+        await asyncio.sleep(0.05)  # Temporal lists a schedule a moment later
+    assert len(names) == 1
 
 
 async def test_a_change_of_any_field_or_of_a_manifest_that_the_query_needs_is_applied(scheduler: Scheduler) -> None:
@@ -212,6 +214,13 @@ async def test_a_paused_schedule_starts_nothing_by_itself_and_goes_on_where_it_i
     assert all([(await env.status(env.client.get_workflow_handle(each))).phase for each in await scheduler.runs()])
 
 
+async def until_another_second(client: Client, run: str) -> None:
+    """Waits until another run of the schedule has another id: the ids of two runs differ by their second."""
+    start = (await client.get_workflow_handle(run).describe()).start_time
+    while (datetime.now(UTC) - start).total_seconds() < 1.1:
+        await asyncio.sleep(0.05)
+
+
 @pytest.mark.parametrize("policy", ["Skip", "BufferOne", "CancelOther", "AllowAll"])
 async def test_the_overlap_policy_says_what_becomes_of_a_run_that_comes_while_one_is_open(
     env: Environment, scheduler: Scheduler, policy: str
@@ -227,9 +236,7 @@ async def test_the_overlap_policy_says_what_becomes_of_a_run_that_comes_while_on
     await scheduler.apply(overlapPolicy=policy)
     first = await scheduler.trigger()
     assert first
-    handle = env.client.get_workflow_handle(first)
-    while (datetime.now(UTC) - (await handle.describe()).start_time).total_seconds() < 1.1:
-        await asyncio.sleep(0.05)  # the ids of two runs differ by their second
+    await until_another_second(env.client, first)
     await schedule_handle(env.client, "default", scheduler.name).trigger()
     match policy:
         case "Skip":
@@ -315,8 +322,11 @@ async def test_each_run_of_a_schedule_calls_the_webhooks_of_its_query(env: Envir
         query = {"input": "Why?", "targets": [{"type": "agent", "name": "one"}], "notify": [{"url": hook.url}]}
         await scheduler.apply(queryTemplate={"spec": query})
         for count in (1, 2):
-            await scheduler.trigger()
-            while len(hook.seen) < count:
+            run = await scheduler.trigger()
+            assert run
+            await env.status(env.client.get_workflow_handle(run))  # a run that is still open would have no other
+            await until_another_second(env.client, run)
+            while len(hook.seen) < count or len(await scheduler.runs()) < count:
                 await asyncio.sleep(0.02)
         events = [json.loads(request.body) for request in hook.seen]
         assert {event["type"] for event in events} == {"baton.run.ended"}
@@ -405,17 +415,24 @@ async def test_a_program_can_not_schedule_what_only_it_can_execute(env: Environm
         baton.Schedule("s", query, schedule="@daily", cron="@daily")  # type: ignore[call-arg]
 
 
+def wait_until_listed(machine: UserMachine, schedule: str) -> None:
+    """Waits until a command lists a schedule: Temporal lists one a moment later."""
+    while schedule not in machine.run("schedules", "list").stdout:
+        time.sleep(0.05)
+
+
 @pytest.mark.full
 def test_a_machines_own_server_stays_as_long_as_a_schedule_may_start_a_run(machine: UserMachine) -> None:
     machine.script(line("one", "Since it is."))
-    dev = machine.start("dev", "--linger", "1")
-    while not machine.state_dir.read_dev_server():
-        time.sleep(0.05)
     template = {"spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
     spec = {"schedule": "@every 4s", "queryTemplate": template}
     file = machine.write(manifest("Schedule", "tick", spec), agent("one"))
-    with machine.state_dir.lock("clients", shared=True):
+    with machine.state_dir.lock("clients", shared=True):  # until Temporal lists the schedule, nothing else needs it
+        dev = machine.start("dev", "--linger", "1")
+        while not machine.state_dir.read_dev_server():
+            time.sleep(0.05)
         applied = machine.run("schedules", "apply", "-f", file)
+        wait_until_listed(machine, "tick")
     assert applied.stdout == "schedule/tick created\n"
     assert "next run: " in applied.stderr
     address = machine.dev().address
@@ -457,6 +474,7 @@ def test_schedules_are_applied_listed_paused_triggered_and_deleted_by_commands(m
         "schedule/yearly unchanged\n",
     ]
     assert machine.run("schedules", "pause", "yearly", "--note", "not this year").stdout == "schedule/yearly paused\n"
+    wait_until_listed(machine, "yearly")
     [listed] = json.loads(machine.run("schedules", "list", "-o", "json").stdout)
     assert (listed["paused"], listed["note"], listed["schedule"]) == (True, "not this year", "@yearly")
     table = machine.run("schedules", "list").stdout
@@ -464,6 +482,7 @@ def test_schedules_are_applied_listed_paused_triggered_and_deleted_by_commands(m
     assert "Paused" in table
     run = machine.run("schedules", "trigger", "yearly").stdout.strip()
     assert machine.run("watch", run).returncode == 0
+    machine.wait_until_listed(run)
     assert machine.run("status", "q", "-o", "json").stdout.count("Since it is.") > 0
     assert machine.run("schedules", "unpause", "yearly").stdout == "schedule/yearly unpaused\n"
     assert machine.run("schedules", "delete", "yearly").stdout == "schedule/yearly deleted\n"

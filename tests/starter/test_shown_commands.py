@@ -94,15 +94,21 @@ def test_the_program_of_the_python_page_runs_by_itself(machine: UserMachine) -> 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def address(server: EmbeddedServer, client: Client, tmp_path: Path) -> AsyncIterator[str]:
-    """The address of a server with a worker that has the sample's resources, and a model that takes a second."""
+    """The address of a server with a worker that has the sample's resources.
+
+    The model takes a second for its first answer, and longer for others: the commands are typed before the run ends.
+    """
     await end_open_runs(client)
-    script = Script.read(SCRIPT).model_copy(update={"delay": 1.0})
-    with ScriptedModel(script.answer).serve() as url:
+    script = Script.read(SCRIPT).model_copy(update={"delay": 0.0})
+    model = ScriptedModel(lambda request: script.answer(request).with_default_delay(min(len(model.requests), 20)))
+    with model.serve() as url:
         env = process_env(
             TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY
         )
         worker = WorkerProcess(env, tmp_path / "worker.log", SAMPLE)
         worker.start()
+        while "Worker started" not in worker.log.read_text():
+            await asyncio.sleep(0.02)
         yield server.address
         assert await worker.stop() == 0
 

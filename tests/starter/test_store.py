@@ -1,6 +1,7 @@
 """``baton apply``, ``get`` and ``delete``: manifests in the journal's database, and runs of them without files."""
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -47,13 +48,14 @@ def test_what_is_applied_is_run_by_its_name_and_the_next_run_takes_the_next_vers
     changed = yaml.safe_dump(agent("two", prompt="New."))
     assert printed(machine, "apply", "-f", "-", stdin=changed) == "agent/two configured"
     assert printed(machine, "run", "query/q") == "New."
-    runs = printed(machine, "list", "-o", "name")
+    while len(runs := printed(machine, "list", "-o", "name").split()) < 3:
+        time.sleep(0.05)  # Temporal lists a run a moment later
     assert "Team 'du' in the namespace 'default' is not on the workers; did you mean 'duo'?" in refused(
         machine, "run", "team/du", "Who?"
     )
     assert "there is team/duo" in refused(machine, "chat", "agent/duo")
     assert "did you mean 'q'?" in refused(machine, "run", "query/qq")
-    assert printed(machine, "list", "-o", "name") == runs, "no run was started"
+    assert printed(machine, "list", "-o", "name").split() == runs, "no run was started"
     assert 'nothing to run: pass -f FILE, or KIND/NAME "question"' in refused(machine, "run")
     assert "'query/q' takes no input" in refused(machine, "run", "query/q", "Why?")
 
@@ -140,6 +142,7 @@ def test_a_manifest_is_described_with_its_users_and_versions_and_a_run_with_its_
     assert "Refers to:  Agent or Team default/one, Agent or Team default/two" in team_lines
     assert "Used by:    Query default/q" in team_lines
     printed(machine, "run", "query/q", "--id", "described")
+    machine.wait_until_listed("described")
     for words in (["described"], ["run/described"], ["run", "described"], ["q"]):
         shown = printed(machine, "describe", *words)
         assert "Targets:     team/duo Success" in shown

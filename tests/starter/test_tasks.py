@@ -160,7 +160,7 @@ async def test_a_function_as_a_member_has_a_task_and_events_and_is_printed(clien
             ("Start", 0),
             ("Completed", 0),
         ]
-        assert re.search(r"risk  round 1 · function desk · \d s\n  risk in round 1\n", await watched(env, handle))
+        assert re.search(r"risk  round 1 · function desk · \d+ s\n  risk in round 1\n", await watched(env, handle))
 
 
 async def watched(env: Environment, handle: Handle) -> str:

@@ -29,7 +29,7 @@ def test_the_tools_of_an_agent_are_those_that_its_servers_list(tmp_path: Path) -
 
 @pytest.mark.full
 def test_a_server_that_can_not_be_asked_is_told_in_one_sentence(tmp_path: Path) -> None:
-    server = stdio_manifest(tmp_path, args=["-c", "import sys; sys.exit('there is no such town')"], timeout="20s")
+    server = stdio_manifest(tmp_path, args=["-c", "import sys; sys.exit('there is no such town')"], timeout="2m")
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([agent("one", tools=[{"name": "test"}]), server]))
     done = baton("tools", "-f", tmp_path / "all.yaml", env=process_env())
     assert (done.returncode, done.stdout) == (1, "")

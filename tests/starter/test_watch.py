@@ -23,13 +23,16 @@ from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.text import escape_control_characters
 from baton.temporal.converter import DATA_CONVERTER
 from baton.temporal.histories import decode_payload
+from baton.testing import Reply, Request
 from tests.harness.environment import Environment, Handle, agent, call, line, team
 from tests.harness.remote_agents import engine, engine_agent, said
 from tests.harness.tool_server import ToolServer
 
 WORDS = "These are the first words of a long answer, and here are those that come at its very end: finis"
 ERASED = "\x1b[1A\x1b[2K"  # how one more line of the live view is erased
-SLOW = {"text": WORDS, "pause": 1.2}
+SLOW = {"text": WORDS, "pause": 1.2, "held": True}
+
+LONG = {"text": "".join(f"line {n} {'and on ' * 8}\n" for n in range(99)), "pause": 0.01, "held": True}
 
 
 class RequestCounter(Interceptor, OutboundInterceptor):
@@ -114,6 +117,7 @@ async def test_two_watchers_see_a_nested_teams_answer_before_it_is_complete(
     for watcher in watchers:
         assert "finis" not in watcher.text
         assert "inner · turn 1 of 1 · default · " in watcher.text
+    env.model.release()
     for watch in await asyncio.gather(*watching):
         assert watch.state.runs[handle.id].status.phase == "Completed"
         assert not watch.state.open_calls
@@ -140,11 +144,13 @@ async def test_watching_adds_nothing_to_a_history(env: Environment, server: Embe
 
 @pytest.mark.full
 async def test_heartbeats_are_read_only_while_a_call_is_open(env: Environment, server: EmbeddedServer) -> None:
-    env.script(line("one", {"text": WORDS, "pause": 1}))
+    env.script(line("one", {"text": WORDS, "held": True}))
     handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     plain, live = Watcher(terminal=False), Watcher()
-    await asyncio.gather(plain.watch(server, handle), live.watch(server, handle))
-    assert min(plain.requests.described, live.requests.described) > 2
+    watching = asyncio.gather(plain.watch(server, handle), live.watch(server, handle))
+    await _until(lambda: min(plain.requests.described, live.requests.described) > 2)
+    env.model.release()
+    await watching
     assert "\x1b" not in plain.text
     assert plain.text.count("These are") == 1
     afterwards = Watcher()
@@ -197,11 +203,16 @@ async def test_a_late_watcher_sees_every_message_once(env: Environment, server: 
     handle = await env.start_team([agent("one"), team("team", "one", "one", strategy="sequential")])
     await env.wait_for_calls(2)
     watcher, plain = Watcher(), Watcher(terminal=False)
-    await asyncio.gather(watcher.watch(server, handle), plain.watch(server, handle))
+    watching = asyncio.gather(watcher.watch(server, handle), plain.watch(server, handle))
+    await watcher.sees("turn 2 of 2 · default")
+    env.model.release()
+    await watching
     assert plain.text.count("Well, well.") == 1
     assert plain.text.count("finis") == 1
-    assert re.search(r"turn 1 of 2 .* tokens · 0 s\n", plain.text)
-    assert re.search(r"turn 2 of 2 .* tokens · [345] s\n", plain.text)
+    assert re.search(r"turn 1 of 2 .* tokens · \d+ s\n", plain.text)
+    took = re.search(r"turn 2 of 2 .* tokens · (\d+) s\n", plain.text)
+    assert took
+    assert int(took[1]) >= 3, "the three pauses of the answer"
     after = watcher.text[watcher.text.index("Well, well.") :]
     assert "turn 2 of 2 · default" in after
     assert "turn 1 of 2" not in after, "a complete answer is no longer in the live view"
@@ -211,7 +222,7 @@ async def test_a_late_watcher_sees_every_message_once(env: Environment, server: 
 async def test_a_late_watcher_sees_the_end_of_a_text_of_which_heartbeats_have_only_that(
     env: Environment, server: EmbeddedServer
 ) -> None:
-    env.script(line("one", {"text": "".join(f"line {n} {'and on ' * 8}\n" for n in range(99)), "pause": 0.03}))
+    env.script(line("one", LONG))
     handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     while not any([text.offset async for text in heartbeats(env.client, handle)]):
         await asyncio.sleep(0.1)
@@ -219,6 +230,7 @@ async def test_a_late_watcher_sees_the_end_of_a_text_of_which_heartbeats_have_on
     watching = asyncio.create_task(watcher.watch(server, handle))
     await watcher.sees("and on and on")
     assert "scripted:" not in watcher.text, "the answer is not there yet"
+    env.model.release()
     await watching
     assert watcher.text.count("line 98 ") >= 1
 
@@ -245,12 +257,12 @@ async def test_control_characters_and_markup_in_an_answer_are_shown_and_have_no_
 
 
 async def test_a_retried_call_is_shown_with_its_attempt_and_the_error(env: Environment, server: EmbeddedServer) -> None:
-    reply = {"text": "At last.", "before": [{"status": 503, "text": "too busy"}, {"status": 503, "text": "too busy"}]}
-    env.script(line("one", reply))
-    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     watcher = Watcher(width=200)
+    shown = "waiting for attempt"
+    env.answer = lambda _: Reply(text="At last.") if shown in watcher.text else Reply(status=503, text="too busy")
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     await watcher.watch(server, handle)
-    assert "waiting for attempt 2" in watcher.text or "waiting for attempt 3" in watcher.text
+    assert re.search(f"{shown} [2-9]", watcher.text)
     assert "answered HTTP 503: too busy" in watcher.text
 
 
@@ -258,9 +270,14 @@ async def test_a_retried_call_is_shown_with_its_attempt_and_the_error(env: Envir
 async def test_without_a_terminal_each_failed_attempt_is_a_line_with_its_reason_and_the_next_time(
     env: Environment, server: EmbeddedServer
 ) -> None:
-    env.script(line("one", {"text": "At last.", "before": [{"status": 503, "text": "too busy"}] * 3}))
-    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     watcher = Watcher(terminal=False)
+
+    def answer(_: Request) -> Reply:
+        is_told = watcher.text.count("too busy") >= 2
+        return Reply(text="At last.") if is_told else Reply(status=503, text="too busy")
+
+    env.answer = answer
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     await watcher.watch(server, handle)
     told = [each for each in watcher.text.splitlines() if "failed" in each]
     assert re.fullmatch(
@@ -276,12 +293,14 @@ async def test_without_a_terminal_each_failed_attempt_is_a_line_with_its_reason_
 async def test_the_last_lines_of_a_long_text_are_shown_and_fit_the_terminal(
     env: Environment, server: EmbeddedServer
 ) -> None:
-    env.script(line("one", {"text": "".join(f"line {n} {'and on ' * 8}\n" for n in range(99)), "pause": 0.03}))
+    env.script(line("one", LONG))
     handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
     watcher = Watcher()
-    await watcher.watch(server, handle)
-    live = watcher.text[: watcher.text.index("scripted:")]
-    assert re.search(r"line [3-6]\d", live)
+    watching = asyncio.create_task(watcher.watch(server, handle))
+    await watcher.sees("line 97 ")
+    assert "scripted:" not in watcher.text, "the answer is not there yet"
+    env.model.release()
+    await watching
     assert 6 < watcher.height <= 12
 
 

@@ -77,3 +77,14 @@ async def test_the_forks_of_a_run_are_a_tree(gateway: GatewayServer) -> None:
                 await asyncio.sleep(0.05)
         assert [(each["id"], each.get("source")) for each in tree] == expected
         assert [each.get("at") for each in tree] == [None, "1", "2"]
+
+
+async def test_the_tree_of_a_fork_has_it_also_before_temporal_lists_it(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", *"abcd"), line("two", *"efgh"))
+    runs = [(await gateway.post("/runs", {"target": "team/duo", "input": "Why?"}, 201))["id"]]
+    await gateway.finished(runs[0])
+    for at in ("1", "2"):
+        runs.append((await gateway.post(f"/runs/{runs[-1]}/fork", {"at": at}, 201))["id"])
+        tree = (await gateway.get(f"/runs/{runs[-1]}/forks"))["runs"]
+        assert [(each["id"], each.get("source")) for each in tree] == [*zip(runs, [None, *runs], strict=False)]
+        await gateway.finished(runs[-1])

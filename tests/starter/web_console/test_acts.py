@@ -385,6 +385,7 @@ async def test_a_chat_continues_its_conversation_also_after_a_reload(browser: Br
         await page.get_by_label("Your message").fill("Why are there tides?")
         await page.keyboard.press("Enter")
         await expect(page.get_by_text("Because of the moon.")).to_be_visible()
+        await expect(page.get_by_role("button", name="New conversation")).to_be_enabled()  # the run has ended
         await page.reload()
         await expect(page.get_by_text("Because of the moon.")).to_be_visible()
         await page.get_by_label("Your message").fill("Only of that?")
@@ -409,7 +410,7 @@ async def test_a_chat_shows_a_question_that_the_inbox_learns_of_later(browser: B
         await page.keyboard.press("Enter")
         await page.get_by_label("Your reply").fill("Yes, if it is dry.")
         await page.get_by_role("button", name="Reply").click()
-        await expect(page.get_by_text("Signed.")).to_be_visible(timeout=20_000)
+        await expect(page.get_by_text("Signed.")).to_be_visible()
         await expect(page.get_by_label("Your reply")).to_have_count(0)
 
 
@@ -419,7 +420,8 @@ async def test_an_act_that_comes_too_late_says_so(browser: Browser, env: Environ
         run = await start(gateway, "buyer")
         button = page.get_by_role("button", name="Approve")
         await expect(button).to_be_visible()
-        await page.route("**/inbox", lambda route: route.abort("aborted"))  # the page does not learn of it
+        async with page.expect_event("requestfailed", lambda request: request.url.endswith("/inbox")):
+            await page.route("**/inbox", lambda route: route.abort("aborted"))  # the page does not learn of it
         await gateway.post(f"/runs/{run}/reject", {"call": (await waiting(gateway))["id"]})
         await ended(gateway, run)
         await button.click()

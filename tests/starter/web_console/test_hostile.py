@@ -41,8 +41,8 @@ async def test_hostile_text_of_users_and_models_is_shown_as_text(browser: Browse
         await ended(gateway, run)
         await start(gateway, "buyer", SENT)
         async with open_page(browser, gateway.url) as page:
-            await expect(page.locator(".run-row")).to_have_count(2, timeout=20_000)
-            await expect(page.locator("dl.arguments dd")).to_have_count(2, timeout=20_000)
+            await expect(page.locator(".run-row")).to_have_count(2)
+            await expect(page.locator("dl.arguments dd")).to_have_count(2)
             await check(page)
             await page.get_by_role("button", name="Edit the arguments").click()
             await check(page)

@@ -74,7 +74,7 @@ async def test_a_file_is_compressed_only_for_clients_that_accept_it(gateway: Gat
     "path", ["../page.py", "%2e%2e/page.py", "..%2fpage.py", "vendor", "vendor/", "", "nothing.js", "/etc/passwd"]
 )
 async def test_no_other_file_is_served(gateway: GatewayServer, path: str) -> None:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         response = await client.get(f"{gateway.url}/assets/{path}")
     assert response.status_code in (404, 401), path
     assert b"import" not in response.content

@@ -24,8 +24,6 @@ from tests.starter.web_console.conftest import MANIFESTS
 
 pytestmark = pytest.mark.full
 
-expect.set_options(timeout=TIMEOUT_MS)
-
 
 def address(gateway: GatewayServer, run: Handle | str, query: str = "") -> str:
     """The address of the page of a run."""
@@ -89,7 +87,7 @@ async def test_no_word_is_lost_or_doubled_if_the_gateway_is_killed(
         gateway = GatewayProcess(given, own_ports()[0], tmp_path / "gateway.log")
         gateway.start()
         try:
-            async with httpx.AsyncClient(base_url=gateway.url) as http:
+            async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
                 started = await answered(http, "/runs", {"target": "team/duo", "input": "Why?"})
             run_address = f"{gateway.url}/#/runs/{started['id']}"
             async with open_page(browser, run_address, expects=[UNREACHABLE]) as page:
@@ -97,7 +95,8 @@ async def test_no_word_is_lost_or_doubled_if_the_gateway_is_killed(
                 gateway.kill()
                 await expect(page.get_by_text("connecting again")).to_be_visible()
                 gateway.start()
-                await expect(page.get_by_text("connecting again")).to_be_hidden(timeout=60_000)
+                note = page.get_by_text("connecting again")
+                await expect(note).to_be_hidden(timeout=3 * TIMEOUT_MS)  # the process starts, and the page tries later
                 served.model.release()
                 await expect(page.locator(".end-note")).to_contain_text("Completed")
                 assert await texts(page) == [WORDS, "2", "3", "4"]
@@ -257,11 +256,10 @@ async def test_a_long_run_is_scrolled_with_few_elements_in_the_page(
             for name in ("one", "two"):  # of the whole run, of which the last turns are loaded
                 await expect(page.locator(".members > li", has_text=name)).to_contain_text("60 turns")
             seen = set[str]()
-            async with asyncio.timeout(120):
-                while "1" not in seen:
-                    await page.mouse.wheel(0, -3000)
-                    seen.update(await texts(page))
-                    assert await page.locator(".feed > article").count() < 60
+            while "1" not in seen:
+                await page.mouse.wheel(0, -3000)
+                seen.update(await texts(page))
+                assert await page.locator(".feed > article").count() < 60
             await page.goto(address(gateway, handle, "?turn=60"))
             await expect(page.locator(".feed")).to_contain_text("turn 60")
             await expect(page.get_by_label("one, turn 61")).to_be_in_viewport()

@@ -39,15 +39,15 @@ async def test_a_run_appears_moves_on_and_ends_without_a_reload(browser: Browser
         gateway.env.script(line("one", "a"), line("two", "The answer."))
         run = await start(gateway, "court", "Is the harbour open?")
         row = page.locator(".run-row", has_text="Is the harbour open?")
-        await expect(row).to_contain_text("Waits for you", timeout=20_000)
+        await expect(row).to_contain_text("Waits for you")
         await expect(row).to_contain_text("1 wait")
         await expect(row).to_contain_text("court · sequential · by local")
         await expect(page).to_have_title("(1) Runs · Baton")
         await gateway.post(f"/runs/{run}/reply", {"text": "Yes."})
         await ended(gateway, run)
-        await expect(row).to_contain_text("Completed", timeout=20_000)
+        await expect(row).to_contain_text("Completed")
         await expect(row).to_contain_text("3 turns")
-        await expect(page).to_have_title("Runs · Baton", timeout=20_000)
+        await expect(page).to_have_title("Runs · Baton")
         await row.get_by_role("link").click()
         await page.wait_for_url(f"**/#/runs/{run}")
 
@@ -57,7 +57,7 @@ async def test_the_list_is_filtered_and_the_address_keeps_the_filters(browser: B
         gateway.env.script(line("one", "a"), line("two", "b"))
         await gateway.finished(await start(gateway, "duo", "Why is the sea salty?"))
         await gateway.finished(await start(gateway, "agent/one", "Who is there?"))
-        await expect(page.locator(".run-row")).to_have_count(2, timeout=20_000)
+        await expect(page.locator(".run-row")).to_have_count(2)
         await page.get_by_label("Team", exact=True).select_option("duo")
         await expect(page.locator(".run-row")).to_have_count(1)
         assert await rows(page) == ["Why is the sea salty?"]
@@ -171,7 +171,7 @@ async def test_of_three_hundred_live_runs_the_page_has_only_the_rows_in_view(
         gateway.env.script(line("one", {"text": "a", "held": True}), line("two", "b"))
         ids = await start_many(gateway)
         async with open_page(browser, gateway.url) as page:
-            await expect(page.locator(f".run-row[aria-setsize='{MANY}']").first).to_be_visible(timeout=60_000)
+            await expect(page.locator(f".run-row[aria-setsize='{MANY}']").first).to_be_visible()
             await page.evaluate(WATCH)
             for run in ids:
                 await gateway.post(f"/runs/{run}/resume")
@@ -179,11 +179,11 @@ async def test_of_three_hundred_live_runs_the_page_has_only_the_rows_in_view(
             for _ in range(20):
                 await page.mouse.wheel(0, 1_500)
                 await page.evaluate("() => new Promise(requestAnimationFrame)")
-            await expect(page.get_by_text("question 0", exact=True)).to_be_visible(timeout=20_000)
+            await expect(page.get_by_text("question 0", exact=True)).to_be_visible()
             last = page.locator(".run-row").last
             assert await last.get_attribute("aria-posinset") == str(MANY)
             await page.mouse.wheel(0, -100_000)
-            await expect(page.locator(".run-row .phase-completed").first).to_be_visible(timeout=60_000)
+            await expect(page.locator(".run-row .phase-completed").first).to_be_visible()
             assert 0 < await page.evaluate("window.most") < MAX_ROWS
 
 
