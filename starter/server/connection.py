@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ DEFAULT_NAMESPACE = "default"
 LINGER = 30.0
 """Seconds that a local server and worker keep running after the last client and the last run have ended."""
 
-START_TIMEOUT = 60.0
+START_TIMEOUT = 180.0
 """Seconds to wait for a server and worker to start."""
 
 
@@ -157,7 +157,8 @@ def stop_idle(state_dir: StateDir) -> bool:
 
 
 def _stop(dev: DevServer, state_dir: StateDir) -> None:
-    os.kill(dev.pid, signal.SIGTERM)
+    with suppress(ProcessLookupError):  # it has just ended
+        os.kill(dev.pid, signal.SIGTERM)
     with state_dir.lock("dev"):  # free once it has ended
         return
 

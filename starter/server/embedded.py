@@ -5,6 +5,7 @@ import contextlib
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +26,9 @@ from .state_dir import DATABASE
 
 PORTS = (7233, 8233)
 """The ports of the server and its UI, if they are free."""
+
+START_TIMEOUT = 120.0
+"""Seconds in which the server has to be ready: a busy machine may take more than half a minute."""
 
 RETENTION = timedelta(days=30)
 
@@ -96,7 +100,7 @@ class EmbeddedServer:
         return self._process.pid if self._process else None
 
     async def start(self) -> Client:
-        """Starts it and waits until it is ready; raises ServerError if it isn't within 30 seconds.
+        """Starts it and waits until it is ready; raises ServerError if it isn't within START_TIMEOUT.
 
         If it exits at once, it is started again: another process may have bound one of its ports.
         """
@@ -118,7 +122,8 @@ class EmbeddedServer:
                 stderr=log,
                 pass_fds=[self.lock.fileno()],
             )
-        for _ in range(150):
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline:
             if READY_TEXT in (self.folder / "server.log").read_bytes()[before:]:
                 with contextlib.suppress(RuntimeError):
                     client = await connect(self.address)

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Priority
@@ -22,7 +23,7 @@ TEAMS = [
 ]
 
 
-async def ask(env: Environment, labels: dict[str, str], **options: object) -> Handle:
+async def ask(env: Environment, labels: dict[str, str], **options: Any) -> Handle:
     """Runs a query to a team in which another takes a turn; the query has labels."""
     query = manifest("Query", "q", {"input": "Why?", "targets": [{"type": "team", "name": "team"}]})
     query["metadata"]["labels"] = labels

@@ -24,7 +24,7 @@ from baton.temporal.search_attributes import OVERDUE_AFTER, LiveWorker, live_wor
 from baton.testing import Reply
 from tests.harness.environment import KEY, Environment, agent
 from tests.harness.manifests import Writer
-from tests.harness.processes import BATON, ROOT, baton, process_env
+from tests.harness.processes import BATON, ROOT, baton, doctor, process_env
 
 pytestmark = pytest.mark.full  # each test starts processes of its own
 
@@ -201,9 +201,9 @@ async def test_why_no_run_starts_is_said_by_run_status_and_doctor(client: Client
     status = await asyncio.to_thread(baton, "status", run, env=fleet.env)
     assert status.returncode == 3
     assert f"error: {run} can't answer: {reason}" in " ".join(status.stderr.split())
-    doctor = await asyncio.to_thread(baton, "doctor", env=fleet.env)
-    assert f"WRONG  workers     {reason}\n" in doctor.stdout
-    assert hint in doctor.stdout
+    checked = await doctor(**fleet.env)
+    assert f"WRONG  workers     {reason}\n" in checked.stdout
+    assert hint in checked.stdout
     worker.terminate()
     await worker.communicate()
     await alive(client, fleet, 0)
@@ -222,7 +222,7 @@ async def test_doctor_counts_the_workers_that_live_and_each_once(client: Client,
     fleet.running[1].kill()
     await fleet.running[1].communicate()
     await alive(client, fleet, 1)
-    done = await asyncio.to_thread(baton, "doctor", env=fleet.env)
+    done = await doctor(**fleet.env)
     assert f"1 worker on the task queue {fleet.env['BATON_TASK_QUEUE']}, 0 runs and 0 calls waiting" in done.stdout
 
 

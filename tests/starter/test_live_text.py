@@ -184,10 +184,10 @@ async def test_a_reader_that_goes_on_after_the_whole_text_is_told_where_it_ends(
     events = await read_live(live, handle, on_piece=live.model.release)
     last = [event for event in events if isinstance(event, TextDeltaEvent)][-1]
     assert last.offset + len(last.text) == len(WORDS)
-    events = [event for event in await read_live(live, handle, last.cursor) if isinstance(event, TextDeltaEvent)]
-    assert [(event.offset, event.text) for event in events] == [(len(WORDS), "")]
-    assert events[0].id != last.id
-    assert not [event for event in await read_live(live, handle, events[0].cursor) if event.type == "text.delta"]
+    [end] = [event for event in await read_live(live, handle, last.cursor) if isinstance(event, TextDeltaEvent)]
+    assert (end.offset, end.text) == (len(WORDS), "")
+    assert end.id != last.id
+    assert not [event for event in await read_live(live, handle, end.cursor) if event.type == "text.delta"]
 
 
 @pytest.mark.full

@@ -1,6 +1,5 @@
 """Circuit breakers: a server that keeps failing is left alone, and calls wait for it without using up attempts."""
 
-import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from tests.harness.agent_server import AgentServer
 from tests.harness.environment import Environment, Json, agent, call, line, manifest
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.ports import own_port
-from tests.harness.processes import baton, process_env
+from tests.harness.processes import doctor
 from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
 from tests.harness.tool_server import Answer, ToolServer
 from tests.starter.test_ark_events import events
@@ -244,7 +243,7 @@ async def test_the_health_check_and_doctor_tell_which_are_open(env: Environment,
             pass
         assert found["Model/default/gpt"].startswith("open for another ")
         settings = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": here.task_queue, **health}
-        done = await asyncio.to_thread(baton, "doctor", env=process_env(**settings))
+        done = await doctor(**settings)
         assert "WRONG  circuits    the circuit breaker of Model/default/gpt is open for" in done.stdout
         await handle.signal("terminate_team", {"now": True})
         assert (await here.status(handle)).stop_reason == "terminated"
