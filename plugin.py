@@ -178,7 +178,7 @@ class BatonPlugin(SimplePlugin):
 
 
 async def _shut_down_after_failure(worker: Worker, checking: "asyncio.Task[None]") -> None:
-    """Ends a worker that was started at the same time as one with manifests, or without, as the other has them."""
+    """Shuts the worker down if the check of its manifests has failed."""
     await asyncio.wait([checking])
     if not checking.cancelled() and checking.exception():
         await worker.shutdown()

@@ -332,7 +332,14 @@ class Quote(JsonModel):
 
     def quoted(self, message: Message) -> Message:
         """The copy of the message: its text, without tool calls, usage and model."""
-        copy = Message(role="assistant", content=message.content, name=self.name, part=self.part, round=self.round)
+        copy = Message(
+            role="assistant",
+            content=message.content,
+            name=self.name,
+            part=self.part,
+            round=self.round,
+            finish_reason=message.finish_reason,
+        )
         return copy.model_copy(update={"remote": message.remote}) if message.remote else copy
 
 

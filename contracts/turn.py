@@ -6,7 +6,7 @@ from typing import Literal
 from ..resources.base import Dialect, JsonModel
 from .control_messages import SteerRequest
 from .errors import BudgetReached, Failure
-from .message import Head, Message, TokenUsage, last_spoken, latest_within, recent_messages
+from .message import FinishReason, Head, Message, TokenUsage, last_spoken, latest_within, recent_messages
 from .scope import scoped
 
 StopReason = Literal[
@@ -189,6 +189,12 @@ class TurnResult(JsonModel):
         fails = failure.model_copy(update={"budget": above}) if reached.on_exceeded == "fail" else None
         end = {"stop_reason": "budget", "note": failure.message, "failure": fails, "outer_budget": above}
         return self.model_copy(update=end)
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why the answer ended early; None if it is complete, or is not the text of one model."""
+        word = last_spoken(self.messages)
+        return word.finish_reason if word and word.content == self.message else None
 
     @property
     def message(self) -> str:

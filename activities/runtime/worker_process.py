@@ -180,7 +180,7 @@ async def _watch(quiet_until: float) -> None:
         if due < quiet_until:
             continue
         used = min(lag, time.process_time() - cpu_before)
-        is_reported = used > HELD or lag > STALLED  # a machine that is a little busy hides no lag that is
+        is_reported = used > HELD or lag > STALLED  # small lags of a busy machine hide none of these
         if is_reported and lag > longest:
             longest = lag
             cpu_time = used

@@ -67,6 +67,9 @@ ATTEMPTS = 300
 """How often the delivery is tried: for a day, as there are 5 minutes between most attempts."""
 
 HEARTBEAT = timedelta(seconds=30)
+MAX_POST_SECONDS = 60.0
+"""Seconds for a notification and its answer."""
+
 POST_SECONDS = 10.0
 MAX_CONFIGS = 20
 """Configurations of one task."""
@@ -298,7 +301,7 @@ class PushNotifications:
         ):
             async for event, updates in events:
                 for number, update in enumerate(updates):
-                    posted.at = math.inf  # to end now would be to post it again
+                    posted.at = math.inf  # giving up the turn now would post it again
                     await self._post(http, push, _body(push, view, update), f"{event.id}/{number}")
                 posted.cursor = view.cursor
                 if updates:
@@ -312,8 +315,9 @@ class PushNotifications:
         if push.scheme and push.credentials:
             headers["authorization"] = f"{push.scheme} {push.credentials}"
         try:
-            response = await http.post(push.url, json=body, headers=headers)
-        except (httpx.HTTPError, BatonError) as error:
+            async with asyncio.timeout(MAX_POST_SECONDS):
+                response = await http.post(push.url, json=body, headers=headers)
+        except (httpx.HTTPError, BatonError, TimeoutError) as error:
             raise ApplicationError(f"the receiver can't be reached: {type(error).__name__}") from None
         if response.status_code == GONE:
             raise ApplicationError("the receiver wants no more notifications: HTTP 410", non_retryable=True)
@@ -369,7 +373,7 @@ class PushNotifications:
 class _Posted:
     """How far notifications were posted, and the time ``at`` which the last one was, in seconds of a clock.
 
-    While one is on its way, that time is yet to come.
+    It is infinite while one is being posted.
     """
 
     cursor: str | None

@@ -182,7 +182,8 @@ class TaskView:
     async def _drop_decided(self) -> None:
         """Drops what was decided already: the events say so only when the waiting call goes on."""
         try:
-            waiting = {each.id for each in await self.run.undecided(self.pending)}
+            waits = {wait: started.run for wait, started in self.pending.items()}
+            waiting = {each.id for each in await self.run.undecided(waits)}
         except NotServedError:
             return  # then the events are all that is known
         self.pending = {wait: started for wait, started in self.pending.items() if wait in waiting}

@@ -126,7 +126,14 @@ class ResponseWriter:
         last = _text_of(self.output[-1]) if self.output else None
         is_said = last is not None and (last == answer or is_cut_from(answer, last))
         if answer and not is_said:
-            speech = Speech(event.id, event.run, self.echo.get("target", ""), text=answer, length=len(answer))
+            speech = Speech(
+                event.id,
+                event.run,
+                self.echo.get("target", ""),
+                text=answer,
+                length=len(answer),
+                is_cut_off=status.finish_reason == "length",
+            )
             yield from self._said(speech)
             yield from self._spoken(speech)
         yield from self._finish("final_answer" if answer else "commentary")

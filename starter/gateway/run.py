@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError
@@ -238,50 +238,79 @@ class Run:
                 return found.model_copy(update={"arguments": event.text})
         return found
 
-    async def undecided(self, waits: Collection[str] = ()) -> list[PendingDecision]:
-        """What nobody has decided yet, once one of ``waits`` is among it, or else after a moment.
+    async def undecided(self, waits: Mapping[str, str] | None = None) -> list[PendingDecision]:
+        """What nobody has decided yet, the oldest first.
 
-        A child run may have told its events that it waits, but not the run above.
+        ``waits`` are decisions that wait as the events say, with the runs in which they do. A run above may not know
+        yet that one below it waits: then the one below is asked, and the run above gets a moment to learn of it.
         """
+        late: list[PendingDecision] = []
         for _ in range(LISTED_ATTEMPTS):
             undecided = [decision for decision in await self.pending() if decision.decision is None]
-            if not waits or any(decision.id in waits for decision in undecided):
+            listed = {decision.id for decision in undecided}
+            late = await self._waiting_below({id_: run for id_, run in (waits or {}).items() if id_ not in listed})
+            if not late:
                 break
             await asyncio.sleep(LISTED_INTERVAL)
-        return undecided
+        return sorted([*undecided, *late], key=lambda decision: decision.since)
+
+    async def _waiting_below(self, waits: Mapping[str, str]) -> list[PendingDecision]:
+        """Those of ``waits`` that nobody has decided, as the runs below say in which they wait."""
+        runs = {*waits.values()} - {self.id}
+        pending = await asyncio.gather(*(pending_decisions(self._client, run) for run in runs))
+        return [decision for of_run in pending for decision in of_run if decision.id in waits and not decision.decision]
 
     async def events_until_waiting(
         self, after: str | None = None, *, live: bool = True
     ) -> "AsyncGenerator[Event | RunWaits, None]":
         """The events of the run after a cursor, to its end, or until it waits for people: then RunWaits is the last."""
-        waits: set[str] = set()
+        waits: dict[str, str] = {}
         place = after
         async with contextlib.aclosing(self.events(after, wait=False, live=False)) as existing:
             async for event in existing:  # from them it is known which waits have ended
                 place = event.cursor or place
                 _note_wait(waits, event)
                 yield event
-                if isinstance(event, RunEndedEvent) and event.run == self.id:
+                if self._ends_with(event):
                     return
         may_wait = waits or (after is not None and await self.is_open())
-        if may_wait and (undecided := await self.undecided(waits)):
-            if not waits.issuperset(decision.id for decision in undecided):
-                # One may have begun to wait since the events were read: those up to it come first.
-                async with contextlib.aclosing(self.events(place, wait=False, live=False)) as since:
-                    async for event in since:
-                        yield event
-                        if isinstance(event, RunEndedEvent) and event.run == self.id:
-                            return
-            yield RunWaits(undecided)
-            return
-        async with contextlib.aclosing(self.events(place, live=live)) as following:
-            async for event in following:
-                _note_wait(waits, event)
-                yield event
-                is_wait = isinstance(event, WaitStartedEvent) and event.wait in waits
-                if is_wait and (undecided := await self.undecided(waits)):
-                    yield RunWaits(undecided)
+        undecided = await self.undecided(waits) if may_wait else []
+        while True:
+            if undecided:
+                events, undecided = await self._events_before(undecided, waits, place)
+                for event in events:
+                    place = event.cursor or place
+                    yield event
+                    if self._ends_with(event):
+                        return
+            if undecided:
+                yield RunWaits(undecided)
+                return
+            async with contextlib.aclosing(self.events(place, live=live)) as following:
+                async for event in following:
+                    place = event.cursor or place
+                    _note_wait(waits, event)
+                    yield event
+                    is_wait = isinstance(event, WaitStartedEvent) and event.wait in waits
+                    if is_wait and (undecided := await self.undecided(waits)):
+                        break
+                else:
                     return
+
+    async def _events_before(
+        self, undecided: list[PendingDecision], waits: dict[str, str], place: str | None
+    ) -> tuple[list[Event], list[PendingDecision]]:
+        """What precedes decisions that have begun to wait since the events were read, and which are undecided then."""
+        if waits.keys() >= {decision.id for decision in undecided}:
+            return [], undecided
+        events = [event async for event in self.events(place, wait=False, live=False)]
+        for event in events:
+            _note_wait(waits, event)
+        ended = {event.wait for event in events if isinstance(event, WaitEndedEvent)}
+        return events, [decision for decision in undecided if decision.id not in ended]
+
+    def _ends_with(self, event: Event) -> bool:
+        return isinstance(event, RunEndedEvent) and event.run == self.id
 
     def _tell(self, request: str, decision: str | None = None) -> None:
         """Logs what the caller has done with the run: unlike a worker, the gateway knows who that is."""
@@ -426,12 +455,12 @@ def prompt_of(decision: PendingDecision) -> str:
     return decision.question or f"What does {decision.speaker} reply?"
 
 
-def _note_wait(waits: set[str], event: Event) -> None:
-    """Adds a wait for a person that has started to the open ones, or removes one that has ended."""
+def _note_wait(waits: dict[str, str], event: Event) -> None:
+    """Adds a wait for a person that has started, with its run, to the open ones, or removes one that has ended."""
     if isinstance(event, WaitStartedEvent) and event.kind not in OWN_WAITS:
-        waits.add(event.wait)
+        waits[event.wait] = event.run
     elif isinstance(event, WaitEndedEvent):
-        waits.discard(event.wait)
+        waits.pop(event.wait, None)
 
 
 def _refusal(error: Exception) -> Exception:

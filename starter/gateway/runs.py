@@ -112,6 +112,7 @@ class Runs:
         self._progress = ProgressCache(client)
         self._sums = SumsCache()
         self._reads = asyncio.Semaphore(CONCURRENT_READS)
+        self._progress_reads = asyncio.Semaphore(CONCURRENT_READS)  # they wait for workers, lists do not
         self._own_reads = WeakValueDictionary[str, asyncio.Semaphore]()
         """The part of the reads that a caller may take, by its digest."""
         self._attributes = KnownAttributes(client)
@@ -328,11 +329,13 @@ class Runs:
         read: Callable[[Run, Listed], Awaitable[T]],
         known: Callable[[Listed], T],
         id_of: Callable[[Listed], str] = attrgetter("id"),
+        places: asyncio.Semaphore | None = None,
     ) -> list[T]:
         """What is read of each listed run, in their order; without those that are gone.
 
         ``id_of`` is the id of a listed run. Of a run that can't be read now, it is what is ``known`` from the list. Few
-        are read at once, whoever asks. An exception that is no failure of a read is raised in an ExceptionGroup.
+        are read at once, whoever asks, of all that share the ``places``. An exception that is no failure of a read is
+        raised in an ExceptionGroup.
         """
         own = self._own_reads.setdefault(caller.digest, asyncio.Semaphore(READS_OF_A_CALLER))
         remaining = iter(enumerate(listed))
@@ -340,7 +343,7 @@ class Runs:
 
         async def read_remaining() -> None:
             for place, each in remaining:
-                async with own, self._reads:
+                async with own, places or self._reads:
                     try:
                         found[place] = await read(await self.find(caller, id_of(each)), each)
                     except Exception as error:
@@ -380,7 +383,8 @@ class Runs:
         async def read(run: Run, run_id: str) -> tuple[str, Status] | None:
             return run_id, await self._progress.get(run)
 
-        found = await self.read_each(caller, ids, read, known=lambda _: None, id_of=str)
+        places = self._progress_reads
+        found = await self.read_each(caller, ids, read, known=lambda _: None, id_of=str, places=places)
         return [each for each in found if each]
 
     async def member_sums(self, run: Run) -> tuple[Sequence[MemberSum], bool]:
@@ -425,7 +429,11 @@ class Runs:
                 )
                 line.pop(fork.id, None)
             for fork_id in [each.id for each in line.values() if each.memo[FORKED_FROM] == source.id]:
-                tree.append(await _in_tree(line.pop(fork_id)))  # Temporal lists a run a moment after its start
+                try:  # Temporal lists a run a moment after its start
+                    tree.append(await _in_tree(line.pop(fork_id)))
+                except RPCError as error:
+                    if error.status != RPCStatusCode.NOT_FOUND:
+                        raise
         return tree, False
 
     async def named_queries(self, caller: Caller, namespace: str, protocol: str, limit: int) -> Sequence[ListedRun]:

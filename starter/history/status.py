@@ -39,6 +39,7 @@ async def _status_in_history(client: Client, handle: RunHandle, note: str) -> St
                 name=event.name,
                 round=event.round,
                 part=event.part,
+                finish_reason=event.finish_reason,
             )
             messages.append(message)
     return Status(

@@ -32,8 +32,8 @@ DEFAULT_NAMESPACE = "default"
 LINGER = 30.0
 """Seconds that a local server and worker keep running after the last client and the last run have ended."""
 
-START_TIMEOUT = 180.0
-"""Seconds to wait for a server and worker to start."""
+START_TIMEOUT = 300.0
+"""Seconds to wait for a server and worker to start: two attempts to start the server, and the worker."""
 
 
 @dataclass(frozen=True)

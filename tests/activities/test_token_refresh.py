@@ -109,7 +109,7 @@ async def test_no_token_is_lost_where_the_run_that_refreshes_it_is_canceled(clie
         own = load_files([write_own(tmp_path, mcp)])
         async with Environment.running(client, tmp_path, own) as env:
             handle = await env.start_query([], "agent/one")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while not given_out(tmp_path):
                     await asyncio.sleep(0.05)
             await handle.signal("cancel")

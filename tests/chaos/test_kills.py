@@ -2,11 +2,14 @@
 
 from itertools import chain
 
+import pytest
+
 from tests.chaos.kills import run_kills
 
 KILLS = [("in the call", "worker"), ("reply written, not acknowledged", "both")]
 
 
+@pytest.mark.timeout(900)  # what is stuck is told before
 async def test_teams_of_all_strategies_survive_the_death_of_what_carries_them() -> None:
     kills, leaks = await run_kills(2, KILLS)
     assert [*chain(*(kill.wrong for kill in kills))] == []

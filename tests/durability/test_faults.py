@@ -108,7 +108,7 @@ async def test_a_model_reads_what_became_of_its_tool(
         if answer.headers.get("retry-after") == "DATE":
             answer.headers["retry-after"] = format_datetime(soon(), usegmt=True)
     tool_server.answers(*answers)
-    # Long enough for a busy machine, but where the answer does not come.
+    # Long enough for a busy machine, except where no answer comes.
     said = await use(env, tool_server, limit="3s" if fault == "no answer" else "60s")
     assert said == ["Why?", "", result.replace("HOST", tool_server.host), "Done."]
     assert len(tool_server.seen) == calls

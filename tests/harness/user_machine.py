@@ -115,6 +115,7 @@ class UserMachine:
     def begin(self, folder: Path) -> None:
         """Begins a test that shares the server and worker with those before it, in a folder of its own."""
         self.folder = folder
+        time.sleep(0.1)  # what the test before has held is sent: the model looks every 50 ms
         self.released.clear()
         self.model._released.clear()
         self.model.requests.clear()
@@ -186,8 +187,8 @@ class UserMachine:
             time.sleep(0.01)
 
     def wait_until_listed(self, run: str) -> None:
-        """Waits until commands find a run, whose id begins so, by the name of its Query: Temporal lists runs later."""
-        while not any(name.startswith(run) for name in self.run("list", "-o", "name").stdout.split()):
+        """Waits until Temporal lists a run with this id, or with an id that was made from this Query's name."""
+        while not any(f"{name}-".startswith(f"{run}-") for name in self.run("list", "-o", "name").stdout.split()):
             time.sleep(0.05)
 
     def shut_down(self) -> None:

@@ -73,7 +73,7 @@ async def exists(env: Environment, run: str) -> bool:
 
 async def unlisted(env: Environment, run: str) -> None:
     """Waits until the server lists neither a run nor its child runs: its list is a moment late."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while [each async for each in env.client.list_workflows(f"WorkflowId STARTS_WITH '{run}'")]:
             await asyncio.sleep(0.05)
 
@@ -450,7 +450,7 @@ async def test_an_erasure_that_fails_at_any_step_is_finished_by_the_same_command
     if not isinstance(outcome, Erased):
         with contextlib.suppress(UsageError):  # all was erased before the cancellation took effect
             await erase_again()
-    async with asyncio.timeout(30):  # what the interrupted erasure has deleted is gone a moment later
+    async with asyncio.timeout(120):  # what the interrupted erasure has deleted is gone a moment later
         while [run for run in runs if await exists(env, run.id)]:
             await asyncio.sleep(0.05)
     assert await exists(env, other.id)

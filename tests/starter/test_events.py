@@ -313,6 +313,24 @@ async def test_an_answer_that_the_token_limit_cuts_off_is_marked(env: Environmen
     assert report.count("The answer was cut off at the model's token limit") == 1
 
 
+async def test_the_answer_of_a_panel_that_the_token_limit_cuts_off_is_marked(env: Environment) -> None:
+    env.script(panelist_line("a", "I agree."), prompt_line("You write what", {"text": "The deli", "stop": "length"}))
+    synthesized = panel(role_member("a"), maxRounds=1)
+    outer = team("outer", "panel", "one", strategy="sequential")
+    status = await env.status(await env.start_query([synthesized], "team/panel"))
+    assert (status.message, status.finish_reason) == ("The deli", "length")
+    env.script(
+        panelist_line("a", "I agree."),
+        prompt_line("You write what", {"text": "The deli", "stop": "length"}),
+        line("one", "Thanks."),
+    )
+    handle = await env.start_query([synthesized, outer, agent("one")], "team/outer")
+    events = [event for event in await read_events(handle, env.client) if isinstance(event, baton.MessageEvent)]
+    marked = {event.text: event.finish_reason for event in events}
+    assert (marked["The deli"], marked["I agree."], marked["Thanks."]) == ("length", None, None)
+    assert {event.finish_reason for event in events if event.text == "The deli"} == {"length"}
+
+
 async def test_a_cursor_of_another_run_is_refused(env: Environment) -> None:
     env.script(*SCRIPT)
     handle, other = [await env.start_team([*AGENTS, *TEAMS["sequential"]]) for _ in range(2)]

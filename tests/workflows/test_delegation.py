@@ -8,7 +8,7 @@ from temporalio.client import WorkflowHandle
 
 from baton.starter.history.ark_events import EventRecorder
 from baton.starter.history.follow import follow
-from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, signaled, team
 from tests.harness.manifests import Writer
 
 ASKED = call("ask-expert", input="What is the sum?")
@@ -31,15 +31,6 @@ async def only_child(handle: Handle) -> Handle:
         await asyncio.sleep(0.02)
     (child,) = begun
     return child
-
-
-async def signaled(handle: Handle, signal: str) -> None:
-    """Waits until a run has received a signal."""
-    while True:
-        events = (await handle.fetch_history()).events
-        if signal in {event.workflow_execution_signaled_event_attributes.signal_name for event in events}:
-            return
-        await asyncio.sleep(0.02)
 
 
 def last_conversation(env: Environment, name: str) -> list[tuple[str, str]]:

@@ -497,7 +497,7 @@ async def test_a_fork_adds_its_messages_to_the_conversation_of_its_query(env: En
 async def test_the_rows_of_a_run_are_kept_after_its_ttl_while_a_fork_rests_on_them(env: Environment) -> None:
     model = RefusingModel()
     env.answer = model.answer
-    first = await env.start_query(SEQUENCE, "team/team", ttl="10s")  # the fork has to begin within that
+    first = await env.start_query(SEQUENCE, "team/team", ttl="5s")  # the fork has to begin within that
     original = await env.status(first)
     forked = await fork(env, first, "1", ForkChanges(fields={"query/q.ttl": None}))
     status = await env.status(forked)

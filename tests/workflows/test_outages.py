@@ -205,13 +205,15 @@ async def test_a_refused_key_is_waited_for_where_the_worker_is_told_to(client: C
 @pytest.mark.parametrize("target", ["agent/one", "team/at-once"])
 async def test_an_outage_that_is_longer_than_the_limit_fails_the_run(impatient: Environment, target: str) -> None:
     """An agent of a parallel team has a run of its own."""
-    impatient.answer = outage = Outage()
     at_once = team("at-once", "one", strategy="parallel")
-    status = await impatient.status(await impatient.start_query([*TEAMS, at_once], target))
+    for _ in range(4):  # the first attempts of a busy machine may leave no time for a wait and further ones
+        impatient.answer = outage = Outage()
+        status = await impatient.status(await impatient.start_query([*TEAMS, at_once], target))
+        if outage.requests > FIRST_ATTEMPTS:
+            break
     assert status.failure
     assert (status.phase, status.failure.type, status.failure.wait) == ("Failed", "ModelUnavailable", None)
-    # The first attempts of a busy machine may leave no time for a wait and further ones.
-    assert outage.requests in (FIRST_ATTEMPTS + ATTEMPTS_IN_OUTAGE, FIRST_ATTEMPTS)
+    assert outage.requests == FIRST_ATTEMPTS + ATTEMPTS_IN_OUTAGE
 
 
 def with_policy(kind: Json, **policy: object) -> Json:

@@ -107,7 +107,9 @@ class NestedTeamTurn:
             return result.at(head)
         if self._member.joins == "nothing" or not result.message:
             return result.saying(head)
-        message = Message(role="assistant", content=result.message, name=self._member.name)
+        message = Message(
+            role="assistant", content=result.message, name=self._member.name, finish_reason=result.finish_reason
+        )
         task = asyncio.create_task(effects.append(self._team.run, head, (message,)))
         return result.saying(await uncancelled(task), message)
 

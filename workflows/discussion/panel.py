@@ -112,6 +112,7 @@ class PanelTranscript:
             part=part,
             round=round_number,
             decision=turn.messages[-1].decision if turn.messages else None,
+            finish_reason=turn.finish_reason if text is None else None,
         )
         if text is None and not isinstance(speaker, TeamMember) and turn.answer is None:
             await self.append(Quote(row=turn.head.id, name=name, part=part, round=round_number))

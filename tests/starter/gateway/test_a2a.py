@@ -423,6 +423,30 @@ async def test_a_task_waits_as_soon_as_its_events_say_so(gateway: GatewayServer)
         await client.cancel_task(CancelTaskRequest(id=task.id))
 
 
+class CountedRun(Run):
+    """A run that counts how often it is asked what waits."""
+
+    asked = 0
+
+    async def pending(self) -> list[PendingDecision]:
+        self.asked += 1
+        return await super().pending()
+
+
+async def test_a_task_whose_decision_has_no_effect_yet_is_read_at_once(gateway: GatewayServer) -> None:
+    async with a2a_client(gateway, "team/desk", streaming=False) as client:
+        task = await waiting_order(client, gateway.env)
+        handle = gateway.env.client.get_workflow_handle(task.id)
+        memo = await (await handle.describe()).memo()
+        run = CountedRun(gateway.env.client, handle, memo, LOCAL, gateway.env.worker_env)
+        await run.pause()
+        await run.decide(pending(task)["id"], approved=False)
+        run.asked = 0
+        assert (await TaskView.read(run)).state == TaskState.TASK_STATE_WORKING
+        assert run.asked == 1
+        await client.cancel_task(CancelTaskRequest(id=task.id))
+
+
 async def test_a_call_is_rejected_by_a_text_that_names_it(gateway: GatewayServer) -> None:
     async with a2a_client(gateway, "team/desk", streaming=False) as client:
         task = await waiting_order(client, gateway.env, "Not ordered.")
