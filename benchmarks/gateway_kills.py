@@ -1,9 +1,10 @@
 """Kills all that the gateway needs under clients of each protocol: ``python -m benchmarks.gateway_kills``.
 
-Options are ``--clients`` (of each protocol), ``--seconds``, ``--words`` (of each answer), ``--seed``, ``--patience``:
-the seconds after which a client counts as stuck, which many clients on a small machine need more of. Two gateways are
-behind a proxy that sends each connection to the next one, whether or not it is alive. Gateways, the worker, the
-Temporal server and PostgreSQL are killed in random order. Each client asks one question after the other.
+Options are ``--clients`` (of each protocol), ``--seconds``, ``--words`` (of each answer), ``--pause`` (ms between two
+pieces of an answer), ``--seed``, ``--patience``: the seconds after which a client counts as stuck. Many clients on
+a small machine need more of the last two. Two gateways are behind a proxy that sends each connection to the next one,
+whether or not it is alive. Gateways, the worker, the Temporal server and PostgreSQL are killed in random order. Each
+client asks one question after the other.
 """
 
 import asyncio
@@ -103,6 +104,7 @@ class Model:
     """The answers of the model, and what was asked of it."""
 
     words: int
+    pause: float
 
     def answer(self, request: Request) -> Reply:
         """What a speaker says; the buyer asks once to buy what is named like the question."""
@@ -112,7 +114,7 @@ class Model:
                 return Reply(text=request.tool_results[0])
             return Reply(calls=[ScriptedToolCall(name="buy", arguments={"item": question})])
         speaker = request.system.split()[2].rstrip(".")
-        return Reply(text=text_of(question, speaker, self.words), pause=PAUSE)
+        return Reply(text=text_of(question, speaker, self.words), pause=self.pause)
 
 
 class GatewayKills:
@@ -191,10 +193,10 @@ class GatewayKills:
 
 
 @asynccontextmanager
-async def running(folder: Path, words: int, patience: float = 180) -> AsyncIterator[GatewayKills]:
+async def running(folder: Path, words: int, patience: float = 180, pause: float = PAUSE) -> AsyncIterator[GatewayKills]:
     """All that is killed, with the clients, while the block runs; these wait for so many seconds for an answer."""
     shop = ToolServer()
-    model = Model(words)
+    model = Model(words, pause)
     shop.answers(Answer("sold"))
     with shop.serving():
         async with KillableGateways.running(folder, manifests(shop.url), model.answer) as env:
@@ -223,10 +225,10 @@ def rows(findings: Findings, kills: Mapping[str, int]) -> list[Json]:
 
 async def main() -> None:
     """Measures and writes the results."""
-    given = arguments(__doc__, clients=8, seconds=180, words=25, seed=2026, patience=180)
+    given = arguments(__doc__, clients=8, seconds=180, words=25, seed=2026, patience=180, pause=round(PAUSE * 1_000))
     report = Report("gateway-kills", given)
     with tempfile.TemporaryDirectory(prefix="baton-gateway-kills-") as folder:
-        async with running(Path(folder), given["words"], given["patience"]) as test:
+        async with running(Path(folder), given["words"], given["patience"], given["pause"] / 1_000) as test:
             await test.run(given["clients"], given["seconds"], given["seed"])
             for row in rows(test.findings, test.env.kills):
                 report.row(row)
