@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError
@@ -44,6 +44,9 @@ OWN_WAITS = frozenset({"circuit", "outage", "pause", "quota"})
 
 MAX_PAIRS = 1_000
 """The most pairs of steps in the difference between two runs."""
+
+CONCURRENT_QUERIES = 10
+"""The number of runs below one that are asked at once what they wait for."""
 
 LISTED_ATTEMPTS = 20
 LISTED_INTERVAL = 0.1
@@ -248,17 +251,23 @@ class Run:
         for _ in range(LISTED_ATTEMPTS):
             undecided = [decision for decision in await self.pending() if decision.decision is None]
             listed = {decision.id for decision in undecided}
-            late = await self._waiting_below({id_: run for id_, run in (waits or {}).items() if id_ not in listed})
+            below = {run for id_, run in (waits or {}).items() if id_ not in listed} - {self.id}
+            late = [decision for decision in await self._pending_in(below) if decision.id not in listed]
             if not late:
                 break
             await asyncio.sleep(LISTED_INTERVAL)
         return sorted([*undecided, *late], key=lambda decision: decision.since)
 
-    async def _waiting_below(self, waits: Mapping[str, str]) -> list[PendingDecision]:
-        """Those of ``waits`` that nobody has decided, as the runs below say in which they wait."""
-        runs = {*waits.values()} - {self.id}
-        pending = await asyncio.gather(*(pending_decisions(self._client, run) for run in runs))
-        return [decision for of_run in pending for decision in of_run if decision.id in waits and not decision.decision]
+    async def _pending_in(self, runs: Collection[str]) -> Sequence[PendingDecision]:
+        """What nobody has decided in runs below, and below them, as these say themselves."""
+        limit = asyncio.Semaphore(CONCURRENT_QUERIES)
+
+        async def pending_in(run: str) -> list[PendingDecision]:
+            async with limit:
+                return await pending_decisions(self._client, run)
+
+        found = await asyncio.gather(*map(pending_in, runs))
+        return [*{each.id: each for of_run in found for each in of_run if each.decision is None}.values()]
 
     async def events_until_waiting(
         self, after: str | None = None, *, live: bool = True
@@ -266,23 +275,24 @@ class Run:
         """The events of the run after a cursor, to its end, or until it waits for people: then RunWaits is the last."""
         waits: dict[str, str] = {}
         place = after
-        async with contextlib.aclosing(self.events(after, wait=False, live=False)) as existing:
-            async for event in existing:  # from them it is known which waits have ended
-                place = event.cursor or place
-                _note_wait(waits, event)
-                yield event
-                if self._ends_with(event):
-                    return
-        may_wait = waits or (after is not None and await self.is_open())
-        undecided = await self.undecided(waits) if may_wait else []
+        earlier = set[str]()
+        may_wait: bool | None = None  # since before the cursor
         while True:
-            if undecided:
-                events, undecided = await self._events_before(undecided, waits, place)
-                for event in events:
+            async with contextlib.aclosing(self.events(place, wait=False, live=False)) as existing:
+                async for event in existing:  # from them it is known which waits have ended
                     place = event.cursor or place
+                    _note_wait(waits, event)
                     yield event
                     if self._ends_with(event):
                         return
+            if may_wait is None:
+                may_wait = after is not None and await self.is_open()
+            undecided = await self.undecided(waits) if waits or may_wait else []
+            if new := {decision.id for decision in undecided} - waits.keys() - earlier:
+                # They have begun to wait since the events were read, and those up to them come first; or earlier, if
+                # the next events don't have them either.
+                earlier |= new
+                continue
             if undecided:
                 yield RunWaits(undecided)
                 return
@@ -291,23 +301,10 @@ class Run:
                     place = event.cursor or place
                     _note_wait(waits, event)
                     yield event
-                    is_wait = isinstance(event, WaitStartedEvent) and event.wait in waits
-                    if is_wait and (undecided := await self.undecided(waits)):
+                    if isinstance(event, WaitStartedEvent) and event.wait in waits:
                         break
                 else:
                     return
-
-    async def _events_before(
-        self, undecided: list[PendingDecision], waits: dict[str, str], place: str | None
-    ) -> tuple[list[Event], list[PendingDecision]]:
-        """What precedes decisions that have begun to wait since the events were read, and which are undecided then."""
-        if waits.keys() >= {decision.id for decision in undecided}:
-            return [], undecided
-        events = [event async for event in self.events(place, wait=False, live=False)]
-        for event in events:
-            _note_wait(waits, event)
-        ended = {event.wait for event in events if isinstance(event, WaitEndedEvent)}
-        return events, [decision for decision in undecided if decision.id not in ended]
 
     def _ends_with(self, event: Event) -> bool:
         return isinstance(event, RunEndedEvent) and event.run == self.id

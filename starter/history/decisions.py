@@ -1,5 +1,6 @@
 """Derives pending decisions and their outcomes from a run's history."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,11 @@ from ...contracts.decisions import (
     ApproveRequest,
     AskPersonRequest,
     AskPersonResult,
+    DecisionsState,
     GrantRequest,
     Question,
     RememberedDecision,
+    decision_id,
 )
 from ...contracts.message import Message, PersonDecision
 from ...contracts.requests import (
@@ -33,10 +36,23 @@ Grant = tuple[str, int]
 
 @dataclass
 class BudgetTracker:
-    """The calls of one run that wait for a larger budget, by id, with the grant and the rule of the decision."""
+    """The calls of one run that wait for a larger budget, by id, with the grant and the rule of the decision.
+
+    The ids of decisions are numbered as the run itself does it: several calls may wait for the same grant.
+    """
 
     _pending: dict[str, tuple[DecisionRequested, Grant, str]] = field(default_factory=dict)
     _decisions: dict[str, PersonDecision] = field(default_factory=dict)
+    _decided: set[str] = field(default_factory=set)
+
+    def continue_as_new(self) -> None:
+        """The next execution makes the waiting calls again, which are refused and wait again, with the same ids."""
+        self._pending.clear()
+
+    def restore(self, carried: DecisionsState) -> None:
+        """Takes over what was decided in earlier executions."""
+        self._decisions = {rule: made for rule, made in carried.remembered.items() if rule.startswith(BUDGET_RULE)}
+        self._decided = {*carried.decided}
 
     def refused(self, ended: CallEnded) -> Iterator[DecisionRequested]:
         """Records a call that was refused and waits for a person, unless the request was rejected before."""
@@ -45,15 +61,16 @@ class BudgetTracker:
             return
         number = reached.grants or 0
         rule = f"{BUDGET_RULE}{reached.owner}/{number}"
+        id_ = self._free_id(ended.run.id, rule)
         earlier = self._decisions.get(rule)
         if earlier and not earlier.approved:
+            self._decided.add(id_)
             return
         call = ended.call
-        decision_id = f"{ended.run.id}/{call.id}"
         text = ended.failure.message
         approvers = reached.more.approvers if reached.more else ()
         pending = DecisionRequested(
-            ended.run, ended.at, call, decision_id, text, "budget", reached.owner, approvers=approvers, rule=rule
+            ended.run, ended.at, call, id_, text, "budget", reached.owner, approvers=approvers, rule=rule
         )
         self._pending[call.id] = pending, (reached.account or "", number), rule
         yield pending
@@ -66,26 +83,32 @@ class BudgetTracker:
         for call_id, (pending, grant, rule) in self._pending.items():
             if grant == (request.account, request.number):
                 del self._pending[call_id]
+                self._decided.add(pending.id)
                 decision = self._decisions.get(rule) or PersonDecision(approved=True, at=event.at)
                 more = request.more.model_dump_json(by_alias=True, exclude_none=True, exclude_defaults=True)
                 yield DecisionMade(event.run, event.at, pending, decision.with_arguments(more))
                 return
 
-    def decided(self, run: RunInfo, at: datetime, rule: str | None, decision: PersonDecision) -> Iterator[DecisionMade]:
-        """Records a decision for a rule or, without one, about the only budget for which the run waits.
+    def rule_of(self, id_: str) -> str | None:
+        """The rule for which a decision with that id is pending."""
+        return next((rule for pending, _, rule in self._pending.values() if pending.id == id_), None)
+
+    def decided(self, run: RunInfo, at: datetime, rule: str, decision: PersonDecision) -> Iterator[DecisionMade]:
+        """Records a decision for a rule.
 
         A rejection ends all waits for this rule. An approval becomes an event with the grant, which has the amount.
         """
-        rules = {rule for _, _, rule in self._pending.values()}
-        if rule is None and len(rules) == 1:
-            [rule] = rules
-        if rule is None:
-            return
         self._decisions[rule] = decision
         for call_id, (pending, _, pending_rule) in [*self._pending.items()]:
             if pending_rule == rule and not decision.approved:
                 del self._pending[call_id]
+                self._decided.add(pending.id)
                 yield DecisionMade(run, at, pending, decision)
+
+    def _free_id(self, run: str, rule: str) -> str:
+        taken = self._decided.union(pending.id for pending, _, _ in self._pending.values())
+        ids = (decision_id(run, rule, str(number)) for number in itertools.count())
+        return next(id_ for id_ in ids if id_ not in taken)
 
 
 UNSEEN = ("review", "delegate", "check_arguments", "ask_person", "check_reply", "check_identity", "audit")
@@ -107,6 +130,14 @@ class DecisionTracker:
     _pending: dict[str, DecisionRequested] = field(default_factory=dict)
     _continued: dict[str, ActivityCall] = field(default_factory=dict)
     _budgets: BudgetTracker = field(default_factory=BudgetTracker)
+
+    def continue_as_new(self) -> None:
+        """The run goes on in another execution."""
+        self._budgets.continue_as_new()
+
+    def restore(self, carried: DecisionsState) -> None:
+        """Takes over what was decided in earlier executions, which are not read."""
+        self._budgets.restore(carried)
 
     def scheduled(self, event: CallScheduled) -> Iterator[RunEvent]:
         """The events of a scheduled call: the preceding decisions, and the call itself if it has events."""
@@ -173,8 +204,8 @@ class DecisionTracker:
         """The events of a decision about a budget. Other decisions become events when the waiting call continues."""
         if isinstance(decided, RememberedDecision):
             yield from self._budgets.decided(run, at, decided.rule, decided.decision)
-        elif not any(pending.id == decided.call for pending in self._pending.values()):
-            yield from self._budgets.decided(run, at, None, decided.decision(at))
+        elif rule := self._budgets.rule_of(decided.call):
+            yield from self._budgets.decided(run, at, rule, decided.decision(at))
 
     def timed_out(self, run: RunInfo, at: datetime, decision_id: str) -> Iterator[RunEvent]:
         """A question was not answered in time. The effect of a timeout on a tool call shows in the run's next call."""

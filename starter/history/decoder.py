@@ -445,6 +445,7 @@ class HistoryDecoder:
     def continue_as_new(self, run_id: str) -> None:
         """Continues with the history of another execution of the same run, whose calls have ids of their own."""
         self._earlier.clear()
+        self.decisions.continue_as_new()
         self.run = replace(self.run, run_id=run_id, continued_from=self.run.first_run_id)
 
     async def begin_at(self, run_id: str, first: Any, carried: Continuation) -> list[RunEvent]:
@@ -457,6 +458,8 @@ class HistoryDecoder:
         started = await self._run_started(at, first)
         self.continue_as_new(run_id)
         self.calls.record(carried.pinned)
+        if carried.decisions:
+            self.decisions.restore(carried.decisions)
         match carried.state:
             case AgentState(reply=reply) | TeamState(interrupted_turn=AgentState(reply=reply)) if reply:
                 self.calls.record(reply)

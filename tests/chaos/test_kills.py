@@ -9,7 +9,7 @@ from tests.chaos.kills import run_kills
 KILLS = [("in the call", "worker"), ("reply written, not acknowledged", "both")]
 
 
-@pytest.mark.timeout(900)  # what is stuck is told before
+@pytest.mark.timeout(900)  # the storm itself reports what is stuck earlier
 async def test_teams_of_all_strategies_survive_the_death_of_what_carries_them() -> None:
     kills, leaks = await run_kills(2, KILLS)
     assert [*chain(*(kill.wrong for kill in kills))] == []

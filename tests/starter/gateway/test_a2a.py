@@ -423,6 +423,23 @@ async def test_a_task_waits_as_soon_as_its_events_say_so(gateway: GatewayServer)
         await client.cancel_task(CancelTaskRequest(id=task.id))
 
 
+async def test_a_task_waits_for_more_budget_and_goes_on_once_it_is_approved(env: Environment) -> None:
+    thrifty = team("thrifty", "one", "two", strategy="sequential", budget={"modelCalls": 1, "onExceeded": "ask"})
+    async with (
+        env.with_manifests([agent("one"), agent("two"), thrifty]) as served,
+        GatewayServer.running(served) as gateway,
+        a2a_client(gateway, "team/thrifty", streaming=False) as client,
+    ):
+        served.script(line("one", "a"), line("two", "b"))
+        task = task_of(await send(client, message("Why?")))
+        assert task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+        waits = pending(task)
+        assert waits["kind"] == "budget"
+        assert (await client.get_task(GetTaskRequest(id=task.id))).status == task.status
+        done = task_of(await send(client, message(f"approve {waits['id']}", task)))
+        assert (done.status.state, answer(done)) == (TaskState.TASK_STATE_COMPLETED, "b")
+
+
 class CountedRun(Run):
     """A run that counts how often it is asked what waits."""
 

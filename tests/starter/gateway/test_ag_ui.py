@@ -328,6 +328,19 @@ async def test_a_reply_with_the_same_words_as_an_earlier_message_is_a_message_of
     assert [*texts_of(whole).values()] == ["Yes."] * 3
 
 
+async def test_more_budget_is_an_interrupt(env: Environment, asked: Asked) -> None:
+    thrifty = team("thrifty", "one", "two", strategy="sequential", budget={"modelCalls": 1, "onExceeded": "ask"})
+    async with (
+        env.with_manifests([agent("one"), agent("two"), thrifty]) as served,
+        GatewayServer.running(served) as gateway,
+    ):
+        served.script(line("one", "a"), line("two", "b"))
+        [interrupt] = interrupts_of(await stream(gateway, "thrifty", asked("r1")))
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+        events = await stream(gateway, "thrifty", asked("r2", None, resume=resume))
+        assert [*texts_of(events).values()] == ["b"]
+
+
 class AnsweredMeanwhile(Run):
     """A run whose first question is answered after its events were read, and before it is looked up what waits."""
 
