@@ -1,6 +1,7 @@
 """Connections to MCP servers: how long they are kept, and what a server that leaves something unanswered can't hold."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -250,12 +251,19 @@ async def test_the_connection_that_was_used_least_recently_makes_room(server: Sc
 
 
 async def test_a_call_that_waits_for_a_connection_spends_none_of_its_time(server: ScriptedMcpServer) -> None:
-    connections = McpConnections(most=1)
     server.silent = {"slow"}
-    slow = asyncio.create_task(ask(connections, at(server), "slow", seconds=1.5))
-    await until(lambda: "slow" in server.seen)
-    other = at(server, headers=(("authorization", "b"),))
-    assert await ask(connections, other, seconds=1) == "done", "it waits for more than a second"
-    with pytest.raises(ToolFailed, match="did not respond"):
-        await slow
-    await connections.close()
+    answers = list[str]()
+    for seconds in (1, 10):  # on a busy machine the call itself may take longer than the first of them
+        connections = McpConnections(most=1)
+        server.seen.clear()
+        slow = asyncio.create_task(ask(connections, at(server), "slow", seconds=seconds * 1.5))
+        await until(lambda: "slow" in server.seen)
+        other = at(server, headers=(("authorization", "b"),))
+        with contextlib.suppress(ToolFailed):
+            answers.append(await ask(connections, other, seconds=seconds))
+        with pytest.raises(ToolFailed, match="did not respond"):
+            await slow
+        await connections.close()
+        if answers:
+            break
+    assert answers == ["done"], "it waits longer than it may take"
