@@ -636,6 +636,7 @@ async def test_tasks_are_listed_while_no_worker_can_tell_what_is_decided(served_
             own.script(line("buyer", call("order", input="desks")))
             client = await stack.enter_async_context(a2a_client(gateway, "agent/buyer", streaming=False))
             task = task_of(await send(client, message("Buy desks.")))
+            await own.find_runs(f"WorkflowId = '{task.id}' AND BatonPhase = 'InputRequired'", 1)  # its worker sets that
         (listed,) = await until_listed(client, 1, status=TaskState.TASK_STATE_INPUT_REQUIRED)
         assert (listed.id, listed.status) == (task.id, task.status)
         await own.client.get_workflow_handle(task.id).terminate()
