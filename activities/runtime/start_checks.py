@@ -73,7 +73,7 @@ async def check_manifests_once_listed(client: Client, settings: Settings, own: C
             workers = await live_workers(client, settings.task_queue)
         except RPCError:  # an outage of Temporal must not end a worker
             return
-        # Only a heartbeat tells which worker is the older one, and the first comes about as late as this check.
+        # Only a heartbeat tells which worker is the older one, and the first may come after the first check.
         is_known = any(worker.identity == identity and worker.since for worker in workers)
         if is_known and (all(worker.since for worker in workers) or number == checks):
             _compare_manifests(workers, identity, settings)

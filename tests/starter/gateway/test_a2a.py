@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -402,6 +402,16 @@ async def test_a_task_that_waits_for_approval_goes_on_once_it_is_approved(
     assert "3 desks" in str(gateway.env.model.requests)
 
 
+RunType = TypeVar("RunType", bound=Run)
+
+
+async def run_of(gateway: GatewayServer, task: Task, kind: type[RunType]) -> RunType:
+    """The run of a task, as a gateway reads it."""
+    handle = gateway.env.client.get_workflow_handle(task.id)
+    memo = await (await handle.describe()).memo()
+    return kind(gateway.env.client, handle, memo, LOCAL, gateway.env.worker_env)
+
+
 class LateRun(Run):
     """A run whose child run has told its events that it waits, but not yet the run itself."""
 
@@ -416,9 +426,7 @@ class LateRun(Run):
 async def test_a_task_waits_as_soon_as_its_events_say_so(gateway: GatewayServer) -> None:
     async with a2a_client(gateway, "team/desk", streaming=False) as client:
         task = await waiting_order(client, gateway.env)
-        handle = gateway.env.client.get_workflow_handle(task.id)
-        memo = await (await handle.describe()).memo()
-        run = LateRun(gateway.env.client, handle, memo, LOCAL, gateway.env.worker_env)
+        run = await run_of(gateway, task, LateRun)
         assert (await TaskView.read(run)).task.status == task.status
         await client.cancel_task(CancelTaskRequest(id=task.id))
 
@@ -453,9 +461,7 @@ class CountedRun(Run):
 async def test_a_task_whose_decision_has_no_effect_yet_is_read_at_once(gateway: GatewayServer) -> None:
     async with a2a_client(gateway, "team/desk", streaming=False) as client:
         task = await waiting_order(client, gateway.env)
-        handle = gateway.env.client.get_workflow_handle(task.id)
-        memo = await (await handle.describe()).memo()
-        run = CountedRun(gateway.env.client, handle, memo, LOCAL, gateway.env.worker_env)
+        run = await run_of(gateway, task, CountedRun)
         await run.pause()
         await run.decide(pending(task)["id"], approved=False)
         run.asked = 0
