@@ -49,6 +49,7 @@ from ..state.stopping import (
     at_end,
     should_continue_as_new,
     uncancelled,
+    was_canceled,
 )
 from .activities import HEARTBEAT_TIMEOUT
 
@@ -228,12 +229,20 @@ class ChildWorkflows:
             self._run.stop.checkpoint()
             self._of_application.append(child_id)
             with at_end(lambda: self._of_application.remove(child_id)):
-                child = await self._start_application(plan, arguments, tool, child_id, summary)
+                child: ChildWorkflowHandle[object, RawValue | None] | None = None
                 try:
+                    child = await self._start_application(plan, arguments, tool, child_id, summary)
+                    if was_canceled():
+                        raise asyncio.CancelledError
                     await workflow.wait([child])
                 except asyncio.CancelledError:
+                    if child is None and not was_canceled():
+                        raise  # as before this was patched
                     await uncancelled(asyncio.create_task(_cancel(child_id)))
-                    child.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else reads it
+                    if child:
+                        child.add_done_callback(
+                            lambda done: done.cancelled() or done.exception()
+                        )  # nobody else reads it
                     raise ActivityInterrupted(child_id) from None
                 try:
                     return await child
@@ -242,7 +251,7 @@ class ChildWorkflows:
 
     async def _start_application(
         self, plan: WorkflowPlan, arguments: Sequence[object], tool: ToolPlan, child_id: str, summary: str
-    ) -> "ChildWorkflowHandle[object, RawValue | None]":
+    ) -> ChildWorkflowHandle[object, RawValue | None]:
         retries = tool.retries
         try:
             return await workflow.start_child_workflow(
@@ -267,6 +276,8 @@ class ChildWorkflows:
             )
         except WorkflowAlreadyStartedError:
             raise ActivityFailed.of(already_started(plan.type, child_id)) from None
+        except ChildWorkflowError:  # it was canceled while it started, and may have started by now
+            raise asyncio.CancelledError from None
 
     async def _open_child(self, workflow_type: str, turn_input: TurnInput, child_id: str) -> TurnResult:
         self._run.stop.checkpoint()
@@ -335,6 +346,8 @@ class ChildWorkflows:
                     search_attributes=attributes,
                 )
             except WorkflowAlreadyStartedError:
+                if was_canceled():
+                    raise asyncio.CancelledError from None
                 await _cancel(child_id)
                 summary = f"start {turn_input.name}"
                 if workflow.patched(SHOW_WAITS_FOR_STARTS):
@@ -436,6 +449,8 @@ def _result_in(error: ChildWorkflowError) -> TurnResult | None:
 async def _wait(child: Child) -> TurnResult:
     """Waits for a child. On cancellation the child is canceled by its id: Temporal would cancel only its first run."""
     try:
+        if was_canceled():
+            raise asyncio.CancelledError
         await workflow.wait([child])
     except asyncio.CancelledError:
         await uncancelled(asyncio.create_task(_cancel(child.id)))

@@ -76,6 +76,9 @@ WAIT_FOR_WORKERS_AFTER_FAILURES = "wait-for-workers-after-failures"
 CANCEL_FUNCTIONS = "cancel-functions"
 """Patch: a member that is canceled while it reads the messages of people does not call its function."""
 
+CANCEL_STARTS = "cancel-starts"
+"""Patch: a call that is canceled while its child workflow starts notices that."""
+
 SHOW_WAITS_FOR_STARTS = "show-waits-for-starts"
 """Patch: a run says that it waits until it can start a child."""
 

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from temporalio import workflow
 
@@ -13,10 +14,18 @@ from ...contracts.errors import BatonError, Failure
 from ...contracts.inputs import StopRequest
 from ...contracts.message import PersonDecision
 from ...contracts.turn import StopReason
-from .constants import LONG_TASK_TIMEOUT, MAX_HISTORY_BYTES, MAX_HISTORY_EVENTS, MAX_HISTORY_EVENTS_LONG
+from .constants import CANCEL_STARTS, LONG_TASK_TIMEOUT, MAX_HISTORY_BYTES, MAX_HISTORY_EVENTS, MAX_HISTORY_EVENTS_LONG
 from .telling import tell
 
 T = TypeVar("T")
+
+_canceled = WeakSet["asyncio.Task[Any]"]()
+"""The tasks that were canceled. The SDK resets ``Task.cancelling`` of one that is starting a child workflow."""
+
+
+def _cancel(task: "asyncio.Task[Any]") -> None:
+    _canceled.add(task)
+    task.cancel()
 
 
 class StopState:
@@ -142,7 +151,7 @@ async def run_in_scope(
             tell("control message", {"request": "cancel"})
         stop.request("canceled", TerminateRequest(reason=workflow.cancellation_reason() or "", now=True))
     if not task.done():
-        task.cancel()
+        _cancel(task)
     return await uncancelled(task)
 
 
@@ -159,7 +168,12 @@ async def uncancelled(task: "asyncio.Task[T]") -> T:
 def is_canceled() -> bool:
     """Whether the current task was canceled, which it may not have noticed in ``uncancelled``."""
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    return task is not None and (task.cancelling() > 0 or was_canceled())
+
+
+def was_canceled() -> bool:
+    """Whether the current task was canceled, which it may not have noticed while it started a child workflow."""
+    return asyncio.current_task() in _canceled and workflow.patched(CANCEL_STARTS)
 
 
 async def wait_all(tasks: Sequence["asyncio.Task[T]"], gives_up: Callable[[], bool]) -> None:
@@ -174,7 +188,7 @@ async def wait_all(tasks: Sequence["asyncio.Task[T]"], gives_up: Callable[[], bo
         if give_up and not given_up:
             given_up = True
             for task in waiting:
-                task.cancel()
+                _cancel(task)
 
 
 async def gather_outcomes(works: Iterable[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
@@ -187,7 +201,7 @@ async def gather_outcomes(works: Iterable[Coroutine[Any, Any, T]]) -> list[T | B
         await workflow.wait(tasks)
     except asyncio.CancelledError:
         for task in tasks:
-            task.cancel()
+            _cancel(task)
     outcomes: list[T | BaseException] = []
     for task in tasks:
         try:
