@@ -177,7 +177,8 @@ class AgUi:
         if any(place.run != last.run for place in answers):
             raise BadRequestError("resume: these interrupts belong to several runs", param="resume")
         run = await self._runs.find(caller, last.run)
-        undecided = {decision.id: decision for decision in await run.undecided()} if await run.is_open() else {}
+        waiting = await run.undecided_with([place.decision for place in answers]) if await run.is_open() else ()
+        undecided = {decision.id: decision for decision in waiting}
         given = {place.decision: answer for place, answer in answers.items() if place.decision in undecided}
         missing = [
             decision

@@ -300,7 +300,7 @@ class McpServer:
         """Applies a client's responses. Those returned have no effect, and are not to be asked for again."""
         if not responses:
             return frozenset()
-        open_decisions = {decision.id: decision for decision in await run.undecided()}
+        open_decisions = {decision.id: decision for decision in await run.undecided_with(responses)}
         dismissed = set()
         for key, response in responses.items():
             decision = open_decisions.get(key)

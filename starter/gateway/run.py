@@ -258,6 +258,22 @@ class Run:
             await asyncio.sleep(LISTED_INTERVAL)
         return sorted([*undecided, *late], key=lambda decision: decision.since)
 
+    async def undecided_with(self, answered: Collection[str]) -> list[PendingDecision]:
+        """What nobody has decided yet, the oldest first, when answers for some decisions have come.
+
+        If the run does not know one of those, its events say whether that waits in a run below.
+        """
+        undecided = await self.undecided()
+        unknown = {*answered} - {decision.id for decision in undecided}
+        if not unknown:
+            return undecided
+        waits: dict[str, str] = {}
+        async with contextlib.aclosing(self.events(wait=False, live=False)) as events:
+            async for event in events:
+                _note_wait(waits, event)
+        waiting = {decision: run for decision, run in waits.items() if decision in unknown}
+        return await self.undecided(waiting) if waiting else undecided
+
     async def _pending_in(self, runs: Collection[str]) -> Sequence[PendingDecision]:
         """What nobody has decided in runs below, and below them, as these say themselves."""
         limit = asyncio.Semaphore(CONCURRENT_QUERIES)

@@ -431,6 +431,16 @@ async def test_a_task_waits_as_soon_as_its_events_say_so(gateway: GatewayServer)
         await client.cancel_task(CancelTaskRequest(id=task.id))
 
 
+async def test_an_answer_counts_as_soon_as_the_events_say_that_it_is_waited_for(gateway: GatewayServer) -> None:
+    async with a2a_client(gateway, "team/desk", streaming=False) as client:
+        task = await waiting_order(client, gateway.env)
+        waits = pending(task)["id"]
+        run = await run_of(gateway, task, LateRun)
+        assert [each.id for each in await run.undecided_with([waits])] == [waits]
+        assert [each.id for each in await run.undecided_with([waits, "another"])] == [waits]
+        await client.cancel_task(CancelTaskRequest(id=task.id))
+
+
 async def test_a_task_waits_for_more_budget_and_goes_on_once_it_is_approved(env: Environment) -> None:
     thrifty = team("thrifty", "one", "two", strategy="sequential", budget={"modelCalls": 1, "onExceeded": "ask"})
     async with (
