@@ -5,7 +5,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from sqlalchemy import Connection
@@ -39,7 +39,7 @@ from ...temporal.executions import RunExecution, delete_execution, delete_pushes
 from ...temporal.search_attributes import describe_namespace, quoted, root_runs
 from ..account import client_identity
 from ..errors import UsageError
-from .prune import Ages, check_server
+from .prune import Ages, check_server, start_time
 
 INTERNAL = frozenset({"expire", "notify"})
 """Types of workflows that may still be open when their run has ended. They end with it."""
@@ -50,6 +50,9 @@ DEFAULT_NAMESPACE = "default"
 DELETION_SECONDS = 30.0
 POLL_SECONDS = 0.1
 """Temporal carries a deletion out a moment after it has accepted it."""
+
+LISTED_WITHIN = timedelta(minutes=1)
+"""The time after its start in which Temporal may not list a run yet: its visibility is eventually consistent."""
 
 MAX_NAMED = 5
 """Runs that an error names."""
@@ -256,6 +259,8 @@ async def _erase(
     await check_server(engine, space.namespace_info)
     connected = await engine.run(partial(connected_runs, namespace=client.namespace, runs={*more, *runs}))
     await _check_others(client, connected - runs)
+    noted = [await _unfinished(client, engine, each.kind) for each in named]
+    await _check_unlisted(client, connected.difference(runs, *(each for of_kind in noted for each in of_kind.values())))
     messages = await engine.run(partial(count_messages, runs=connected))
     if not dry:
         begin = partial(_begin, namespace=client.namespace, named=named, runs=connected)
@@ -347,6 +352,18 @@ async def _check_others(client: Client, others: Collection[str]) -> None:
             f"nothing was erased: other runs share a conversation with what you named: {named}. Name these, too, "
             "or erase the whole conversation with --conversation"
         )
+
+
+async def _check_unlisted(client: Client, others: Collection[str]) -> None:
+    """Raises UsageError for a run that Temporal does not list, but may soon: it could be open."""
+    since = datetime.now(UTC) - LISTED_WITHIN
+    for run in sorted(others):
+        begun = start_time(run)
+        if begun and begun >= since and await _execution(client, run) is None:
+            raise UsageError(
+                f"nothing was erased: the run {run} of the same conversation began less than a minute ago, and "
+                "Temporal may not list it yet: try again in a minute"
+            )
 
 
 def _begin(

@@ -185,7 +185,7 @@ async def _needed(client: Client, since: datetime) -> _Needed:
         needed.note(run.run_id, closed)
         needed.note(run.root_run_id or run.run_id, closed)
         needed.families.add(workflow_family(run.id))
-        if _start_time(run.run_id) is None:
+        if start_time(run.run_id) is None:
             continued.append(run)
     for start in range(0, len(continued), BATCH):
         some = continued[start : start + BATCH]
@@ -213,11 +213,11 @@ async def _first_run(client: Client, run: WorkflowExecution) -> str:
 
 def _is_recent(conversation: Conversation, since: datetime) -> bool:
     """Whether it may have begun after ``since``: Temporal's visibility is eventually consistent."""
-    begun = [time for run in conversation if (time := _start_time(run))]
+    begun = [time for run in conversation if (time := start_time(run))]
     return not begun or max(begun) >= since
 
 
-def _start_time(run: str) -> datetime | None:
+def start_time(run: str) -> datetime | None:
     """The start time of a run; None if its id doesn't contain it."""
     try:
         parsed = uuid.UUID(run)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
@@ -10,7 +11,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from temporalio.client import Client
+from temporalio.client import (
+    Client,
+    Interceptor,
+    ListWorkflowsInput,
+    OutboundInterceptor,
+    WorkflowExecutionAsyncIterator,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.contracts.errors import JournalUnavailable
@@ -24,6 +31,7 @@ from baton.starter.runs.start import retry_run
 from baton.starter.scripted_model import serve_in_thread
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import EXTERNAL_STORAGE_URL
+from baton.temporal.converter import DATA_CONVERTER
 from baton.testing import Reply
 from tests.harness.environment import Environment, Handle, agent, line, team
 from tests.harness.postgres import PostgresServer, execute, held_commits, waiting_transactions
@@ -138,6 +146,44 @@ async def test_a_run_that_another_one_continues_is_only_erased_with_it(env: Envi
     await ended(env, "agent/one", conversationId="c")
     assert len(env.model.requests[-1].body["messages"]) == 2, "a new conversation"
     assert await exists(env, other.id)
+
+
+class Unlisted(Interceptor, OutboundInterceptor):
+    """A connection to which Temporal does not list a run yet."""
+
+    def __init__(self, run: str) -> None:
+        """The next interceptor is set with the client."""
+        self._run = run
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002
+        OutboundInterceptor.__init__(self, next)
+        return self
+
+    def list_workflows(self, input: ListWorkflowsInput) -> WorkflowExecutionAsyncIterator:  # noqa: A002
+        hidden = dataclasses.replace(input, query=f"({input.query}) AND RunId != '{self._run}'")
+        return super().list_workflows(hidden)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_run_that_temporal_does_not_list_yet_keeps_the_conversation_that_it_continues(
+    env: Environment, server: EmbeddedServer, whole: bool
+) -> None:
+    env.script(line("one", "first"))
+    first = await ended(env, "agent/one", conversationId="c")
+    env.answer = lambda _: Reply(hang=True)
+    second = await env.start_query(TEAM, "agent/one", conversationId="c")
+    await env.wait_for_calls(2)
+    unlisted = Unlisted(second.first_execution_run_id or "")
+    client = await Client.connect(server.address, data_converter=DATA_CONVERTER, interceptors=[unlisted])
+    with pytest.raises(UsageError, match=f"the run {second.first_execution_run_id} .* may not list it yet"):
+        if whole:
+            await erase_conversation(client, "c", dry=False, environ=env.worker_env)
+        else:
+            await erase_runs(client, [first.id], dry=False, environ=env.worker_env)
+    await second.signal("cancel")
+    env.script(line("one", "third"))
+    await ended(env, "agent/one", conversationId="c")
+    assert "first" in str(env.model.requests[-1].body["messages"])
 
 
 async def test_a_conversation_is_erased_with_all_its_runs(env: Environment) -> None:
