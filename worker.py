@@ -81,7 +81,6 @@ from .journal.manifest_store import ManifestStore
 from .observability.log import LogFormat, log_to_stderr, shorten_sdk_log
 from .observability.runtime import MetricsText, exporting_metrics, watch_surroundings
 from .observability.tracing import TracedActivities, run_is_sampled, span_processor
-from .resources.base import build_models
 from .resources.catalog import Catalog
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
@@ -95,7 +94,6 @@ from .temporal.encryption import Keys
 from .temporal.external_storage import check_private_hooks
 from .temporal.personal_data import personal_data_of
 from .temporal.search_attributes import KnownAttributes, describe_namespace
-from .temporal.threads import COMPUTING
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOWS
 from .workflows.run.tracing import TracedWorkflows
 
@@ -205,7 +203,6 @@ async def open_shared_parts(
     settings.make_journal_file()
     check_private_hooks()
     await check_processes()
-    await COMPUTING.run(build_models)
     async with contextlib.AsyncExitStack() as opened:
         keys = Keys.from_environment(environment)
         personal_data = personal_data_of(environment)

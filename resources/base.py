@@ -57,8 +57,6 @@ class JsonModel(BaseModel):
         frozen=True,
         hide_input_in_errors=True,
         protected_namespaces=(),
-        # A command needs few of the models: building all was a fifth of the CPU time of `baton list`.
-        defer_build=True,
     )
 
     @property
@@ -81,17 +79,6 @@ class JsonModel(BaseModel):
     def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
         # Not JsonObject: in Python's mode values are not JSON, such as a datetime, and pydantic would warn of each.
         return {key: value for key, value in serialize(self).items() if value is not None}
-
-
-def build_models() -> None:
-    """Builds all models of the loaded modules, which otherwise happens at the first use of each.
-
-    Servers call it in a thread before their first request: it takes some tenths of a second of CPU time.
-    """
-    models: list[type[JsonModel]] = [JsonModel]
-    for model in models:  # in the order of their definitions: a model takes over what those of its fields have built
-        model.model_rebuild()
-        models += model.__subclasses__()
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ...contracts.identity import IdentityKeys
-from ...resources.base import build_models
 from ...temporal.search_attributes import describe_namespace
-from ...temporal.threads import COMPUTING
 from ..web_console import page
 from . import a2a, ag_ui, api, ark, manifests, mcp_server, openai_models
 from .a2a_push import PushNotifications
@@ -90,7 +88,6 @@ def create_app(gateway: Gateway) -> ASGIApp:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Router) -> AsyncIterator[None]:
-        await COMPUTING.run(build_models)
         async with contextlib.AsyncExitStack() as stack:
             for protocol in protocols:
                 if protocol.lifespan:
