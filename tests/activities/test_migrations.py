@@ -295,6 +295,7 @@ async def test_an_index_whose_build_was_interrupted_is_built_again(postgres: Pos
     async with holding(url, "insert into baton_uses values ('run', 'sha')"):
         killed = await process(url, Path(shutil.copytree(MIGRATIONS, tmp_path / "newest")))
         while await execute(url, INTERRUPTED) != [(1,)]:  # the index is there, and waits for the transaction
+            assert killed.returncode is None, (await killed.communicate())[1].decode()
             await asyncio.sleep(0.02)
         killed.kill()
         await killed.wait()
