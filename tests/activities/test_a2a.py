@@ -76,7 +76,8 @@ async def test_an_agent_is_found_by_its_card_at_either_well_known_place(env: Env
     agents.card_path = "/.well-known/agent.json"
     with agents.serving():
         assert (await asked(env, agents)).message == "Yes."
-    assert [seen.path for seen in agents.seen] == ["/.well-known/agent-card.json", "/.well-known/agent.json", "/"]
+    paths = dict.fromkeys(seen.path for seen in agents.seen)  # a slow machine may read the card twice
+    assert [*paths] == ["/.well-known/agent-card.json", "/.well-known/agent.json", "/"]
 
 
 @pytest.mark.parametrize("card", ["missing", "invalid", "of another protocol"])

@@ -1,5 +1,6 @@
 """Tests of the operations of an OpenAPI document as tools: found when a run begins, and used as HTTP tools."""
 
+import itertools
 import json
 from typing import Any
 
@@ -62,7 +63,8 @@ async def used(env: Environment, given: Json, tool: Json, *says: Any) -> list[st
 
 @pytest.mark.full
 async def test_the_operations_of_a_document_are_tools(env: Environment, tool_server: ToolServer) -> None:
-    tool_server.answers(Answer(json.dumps(DOCUMENT)), Answer("a dog"), Answer("ok"))
+    tool_server.documents["/openapi.json"] = json.dumps(DOCUMENT)
+    tool_server.answers(Answer("a dog"), Answer("ok"))
     given = pets(url=f"{tool_server.url}/openapi.json", headers={"Authorization": OF_SAFE})
     said = await used(
         env,
@@ -74,11 +76,11 @@ async def test_the_operations_of_a_document_are_tools(env: Environment, tool_ser
     )
     assert said[1:4:2] == ["a dog", "ok"]
     assert said[5].startswith("Error: the arguments of pets-put-pet don't match its schema: ")
-    _, second, third = tool_server.seen
+    first, second = tool_server.calls
     assert {seen.headers["authorization"] for seen in tool_server.seen} == {TOKEN}
-    assert (second.method, second.path, second.headers["x-reason"]) == ("GET", "/api/pets/7?fields=a&fields=b", "why")
-    assert (third.method, third.path) == ("PUT", "/api/pets/7")
-    assert json.loads(third.body) == {"name": "Rex", "child": {"name": "Rob"}}
+    assert (first.method, first.path, first.headers["x-reason"]) == ("GET", "/api/pets/7?fields=a&fields=b", "why")
+    assert (second.method, second.path) == ("PUT", "/api/pets/7")
+    assert json.loads(second.body) == {"name": "Rex", "child": {"name": "Rob"}}
     offered = [each["function"]["name"] for each in env.model.requests[0].body["tools"]]
     assert offered == ["pets-get-pet", "pets-put-pet"]
     assert env.model.requests[0].body["tools"][0]["function"]["description"] == "Finds a pet."
@@ -99,13 +101,16 @@ async def test_headers_that_openapi_ignores_as_parameters_are_no_arguments(
 
 
 async def test_a_run_goes_on_with_the_document_that_it_began_with(env: Environment, tool_server: ToolServer) -> None:
-    tool_server.answers(Answer(yaml.safe_dump(DOCUMENT)), Answer("a dog"))
+    tool_server.documents["/openapi.yaml"] = yaml.safe_dump(DOCUMENT)
+    tool_server.answers(Answer("a dog"))
     given = pets(url=f"{tool_server.url}/openapi.yaml", operations=["get_*"])
     said = await used(
         env, given, {"name": "pets-get-pet"}, call("pets-get-pet", petId=1), call("pets-get-pet", petId=2)
     )
     assert said[1:4:2] == ["a dog", "a dog"]
-    assert [seen.path for seen in tool_server.seen] == ["/openapi.yaml", "/api/pets/1", "/api/pets/2"]
+    # A slow machine may read the document twice before the run begins.
+    paths = [path for path, _ in itertools.groupby(seen.path for seen in tool_server.seen)]
+    assert paths == ["/openapi.yaml", "/api/pets/1", "/api/pets/2"]
 
 
 async def test_an_operation_may_have_preset_arguments_and_a_name(env: Environment, tool_server: ToolServer) -> None:

@@ -42,10 +42,14 @@ class Answer:
 
 
 class ToolServer:
-    """The server. ``answer`` gives the response to each request by its number, from 1; ``seen`` are all requests."""
+    """The server. ``answer`` gives the response to each request by its number, from 1; ``seen`` are all requests.
+
+    ``documents`` are served at their paths, however often they are read; those requests have no number.
+    """
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
+        self.documents: dict[str, str] = {}
         self.answer: Callable[[int], Answer] = lambda _: Answer()
         self.url = ""
 
@@ -53,6 +57,11 @@ class ToolServer:
     def host(self) -> str:
         """The host and the port of its URL, as errors name it."""
         return urlsplit(self.url).netloc
+
+    @property
+    def calls(self) -> list[Seen]:
+        """The requests that read no document."""
+        return [seen for seen in self.seen if seen.path not in self.documents]
 
     def answers(self, *answers: Answer) -> None:
         """Gives the responses one after the other, and the last one from then on."""
@@ -69,7 +78,8 @@ class ToolServer:
         path = request.scope["raw_path"].decode() + (f"?{request.url.query}" if request.url.query else "")
         body = (await request.body()).decode()
         self.seen.append(Seen(request.method, path, dict(request.headers), body))
-        answer = self.answer(len(self.seen))
+        document = self.documents.get(path)
+        answer = self.answer(len(self.calls)) if document is None else Answer(document)
         end = time.monotonic() + (3600 if answer.hang else answer.delay)
         while time.monotonic() < end and not await request.is_disconnected():
             await asyncio.sleep(0.02)
