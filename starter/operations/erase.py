@@ -259,8 +259,10 @@ async def _erase(
     await check_server(engine, space.namespace_info)
     connected = await engine.run(partial(connected_runs, namespace=client.namespace, runs={*more, *runs}))
     await _check_others(client, connected - runs)
-    noted = [await _unfinished(client, engine, each.kind) for each in named]
-    await _check_unlisted(client, connected.difference(runs, *(each for of_kind in noted for each in of_kind.values())))
+    unlisted = connected - runs
+    for kind in {each.kind for each in named}:  # what an interrupted erasure has noted is about to be deleted
+        unlisted = unlisted.difference(*(await _unfinished(client, engine, kind)).values())
+    await _check_unlisted(client, unlisted)
     messages = await engine.run(partial(count_messages, runs=connected))
     if not dry:
         begin = partial(_begin, namespace=client.namespace, named=named, runs=connected)

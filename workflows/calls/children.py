@@ -239,10 +239,8 @@ class ChildWorkflows:
                     if child is None and not was_canceled():
                         raise  # as before this was patched
                     await uncancelled(asyncio.create_task(_cancel(child_id)))
-                    if child:
-                        child.add_done_callback(
-                            lambda done: done.cancelled() or done.exception()
-                        )  # nobody else reads it
+                    if child:  # nobody else reads its failure
+                        child.add_done_callback(lambda done: done.cancelled() or done.exception())
                     raise ActivityInterrupted(child_id) from None
                 try:
                     return await child
