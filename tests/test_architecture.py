@@ -224,6 +224,19 @@ def test_waits_for_people_are_made_by_one_function(name: str) -> None:
     assert [str(file.relative_to(ROOT)) for file in files if calls(file, name)] == WAITS[name]
 
 
+def test_tasks_of_workflows_are_canceled_by_one_function_which_remembers_them() -> None:
+    """The SDK resets ``Task.cancelling`` of a task that is starting a child workflow: only ``was_canceled`` knows."""
+    found = []
+    for file in FILES:
+        if "workflows" not in file.parts or "tests" in file.parts:
+            continue
+        for node in ast.walk(tree_of(file)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "cancel":
+                found.append((str(file.relative_to(ROOT)), ast.unparse(node.func.value)))
+    child = "workflow.get_external_workflow_handle(child_id)"  # a workflow, not a task
+    assert sorted(found) == [("workflows/calls/children.py", child), ("workflows/state/stopping.py", "task")]
+
+
 def calls(file: Path, name: str) -> bool:
     """Whether a file calls a function by that name."""
     nodes = ast.walk(tree_of(file))
