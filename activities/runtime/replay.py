@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 from temporalio.api.history.v1 import HistoryEvent
@@ -19,6 +20,9 @@ from .sdk_options import CheckedInstance, WorkflowRunner
 MAX_CONCURRENT_REPLAYS = 2
 """Replays that a worker does at once: each has the events of a whole execution in memory."""
 
+MAX_ANSWERS = 16
+"""Answers that a worker keeps: many forks of a comparison go on from one place, and a replay takes up to a second."""
+
 
 class Replays:
     """Queries workflows at an earlier point of their histories, with the code of this worker.
@@ -30,24 +34,44 @@ class Replays:
         self._workflows = workflows
         self._converter = converter
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_REPLAYS)
+        self._answers: dict[_Place, JsonValue] = {}
 
     async def query(self, workflow_id: str, events: Sequence[HistoryEvent], name: str) -> JsonValue:
         """The answer to a query after the last of ``events``, the beginning of a history up to a workflow task.
 
         Raises NondeterminismError if the workflow's code does not fit the history, and RuntimeError if it can't answer.
         """
+        place = _Place(workflow_id, name, events[-1].SerializeToString(deterministic=True))
         async with self._slots:
-            with ThreadPoolExecutor(max_workers=1) as thread:
-                runner = _QueryingRunner(name)
-                replayer = Replayer(
-                    workflows=self._workflows,
-                    workflow_task_executor=thread,
-                    data_converter=self._converter,
-                    unsandboxed_workflow_runner=runner,
-                    build_id=version(),  # else the SDK reads the code of all loaded modules to make one
-                )
-                await replayer.replay_workflow(WorkflowHistory(workflow_id, [*events]))
+            if place not in self._answers:
+                answer = await self._replayed(workflow_id, events, name)
+                self._answers[place] = answer
+                if len(self._answers) > MAX_ANSWERS:
+                    del self._answers[next(iter(self._answers))]  # the oldest
+                return answer
+            return self._answers[place]
+
+    async def _replayed(self, workflow_id: str, events: Sequence[HistoryEvent], name: str) -> JsonValue:
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            runner = _QueryingRunner(name)
+            replayer = Replayer(
+                workflows=self._workflows,
+                workflow_task_executor=thread,
+                data_converter=self._converter,
+                unsandboxed_workflow_runner=runner,
+                build_id=version(),  # else the SDK reads the code of all loaded modules to make one
+            )
+            await replayer.replay_workflow(WorkflowHistory(workflow_id, [*events]))
         return runner.answer()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What determines an answer: a query after an event, whose time and task id no other event of the workflow has."""
+
+    workflow_id: str
+    query: str
+    event: bytes
 
 
 class _QueryingRunner(WorkflowRunner):

@@ -18,6 +18,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowFailureError
 from temporalio.service import RPCError
 
+from baton.activities.runtime.replay import Replays
 from baton.contracts.control_messages import SteerRequest
 from baton.contracts.decisions import ApproveRequest
 from baton.contracts.status import Status
@@ -41,6 +42,7 @@ from baton.starter.runs.start import NotForkedError, retry_run
 from baton.temporal import search_attributes
 from baton.temporal.histories import workflow_tasks
 from baton.testing import Reply, Request, ScriptedToolCall
+from baton.workflows.registry import WORKFLOWS
 from tests.durability.test_random_teams import RunUntilComplete, run_until_complete
 from tests.harness.continued_runs import continued_runs
 from tests.harness.environment import Environment, Handle, Json, agent, line, manifest, team
@@ -463,6 +465,28 @@ async def test_a_place_that_nobody_can_mean_is_refused_at_once(env: Environment)
     for number in ("1" * 900, "turn-" + "1" * 900, "1/call-" + "1" * 900):
         with pytest.raises(NotForkedError):
             await find_point(env.client, first, number)
+
+
+async def test_a_history_is_replayed_once_for_all_forks_from_a_place(env: Environment) -> None:
+    env.answer = lambda _: Reply(text="This.")
+    pair = team("team", "a", "b", "c", strategy="sequential")
+    first = await env.start("sequential", {"team": "team", "input": "Why?", "resources": [*ABC, pair]})
+    await first.result()
+    first = env.client.get_workflow_handle(first.id, run_id=(await first.describe()).run_id)
+    env.answer = lambda _: Reply(text="That.")
+    again = await reset(env, first, (await reset_points(first))[0])
+    await again.result()
+    replays = Replays(WORKFLOWS, env.client.data_converter)
+
+    async def last_state(run: Handle) -> JsonValue:
+        events = (await run.fetch_history()).events
+        *_, task = (task for task in workflow_tasks(events) if task.rests and task.end < len(events))
+        return await replays.query(run.id, events[: task.end], "retry_input")
+
+    states = [await last_state(run) for run in (first, again)]
+    assert states[0] != states[1]
+    assert await last_state(first) is states[0]
+    assert await last_state(again) is states[1]
 
 
 async def test_a_run_that_was_reset_is_forked(env: Environment) -> None:
