@@ -1,9 +1,7 @@
 """Manifests over HTTP: those that workers know, their drawings, versions and differences, and changes of the store.
 
-A caller sees the manifests that its account may use. It may write one if a Role gives it a verb such as ``update`` for
-it, and if it may use everything to which the new manifest refers: an agent must not read what its author may not. The
-callers of a gateway without keys are this machine's own user, who may write everything, as with ``baton apply``.
-Secrets are neither shown nor written; rights are not written.
+Who may see and write which ones is decided in ``manifest_access.py``; what is taken and returned is in
+``manifest_messages.py``.
 """
 
 import asyncio
@@ -14,48 +12,61 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, JsonValue
 from starlette.requests import Request
 from temporalio.client import Client
 
 from ...contracts.identity import Actor
 from ...contracts.text import format_time
-from ...resources.base import JsonModel, JsonObject
-from ...resources.catalog import KINDS, Catalog, Resource, catalog_of
+from ...resources.base import JsonObject
+from ...resources.catalog import Catalog, Resource, catalog_of
 from ...resources.documents import Document, parse_documents
 from ...resources.loader import Loaded, load_documents
 from ...resources.problems import ManifestError, Problem
-from ...resources.query import Query
-from ...resources.quota import Quota
-from ...resources.rights import AccountName, Use, has_rights, may_write, missing_rights, uses
-from ...resources.role import RIGHTS
-from ...resources.secret import Secret
 from ...resources.stored import STORABLE, Key, StoredManifest, check_storable, check_with, key_of, refers_to
 from ..diagram.build import build_diagram
 from ..diagram.layout import Drawing, drawing_of
 from ..operations.manifests import (
-    Applied,
-    NeededError,
     Store,
     StoreContents,
-    StoreError,
-    UnreadableError,
     WorkerFiles,
     has_journal,
-    needs,
     open_store,
     read_worker_files,
 )
-from ..operations.quotas import QuotaReport, quota_usage
+from ..operations.quotas import quota_usage
 from ..text import as_yaml
-from .access import LOCAL, Caller
+from .access import Caller
 from .api import ApiOperation
-from .errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, TooLargeError, UnavailableError
+from .errors import BadRequestError, ConflictError, NotFoundError, TooLargeError, UnavailableError
+from .manifest_access import WRITABLE, KnownManifests, ManifestAccess, may_write, use_of
+from .manifest_messages import (
+    MAX_LISTED,
+    MAX_TEXT,
+    ApplyMessage,
+    DeleteMessage,
+    DifferenceLine,
+    ManifestChange,
+    ManifestChanges,
+    ManifestDifference,
+    ManifestInfo,
+    ManifestList,
+    ManifestText,
+    ProblemInfo,
+    QuotaList,
+    RunDrawing,
+    TextMessage,
+    Validation,
+    VersionInfo,
+    VersionList,
+    WriteMessage,
+    Written,
+)
 from .protocol import caller_of, read_body
 from .runs import Runs
 from .settings import GatewaySettings
@@ -63,14 +74,8 @@ from .targets import FRESH_SECONDS, Targets
 
 _log = logging.getLogger(__name__)
 
-MAX_TEXT = 400_000
-"""Characters of a manifest that is validated, written or compared over HTTP. ``baton apply`` takes larger ones."""
-
 MAX_COMPARED_LINES = 4_000
 """Lines of a manifest that is compared: the time for a comparison grows with their square."""
-
-MAX_LISTED = 2_000
-"""The most manifests in a list."""
 
 MAX_DIFFERENCES = 5_000
 """The most lines of a difference."""
@@ -90,204 +95,6 @@ UNKNOWN = "unknown here"
 T = TypeVar("T")
 
 
-class ManifestInfo(JsonModel):
-    """A manifest in a list.
-
-    ``source`` is where runs get it: ``store``, or ``files`` of workers, which precede the store. ``version`` is the
-    newest in the store, if it is there, and ``changed`` the time at which that was written. ``writable``: the caller
-    may write it. ``problem`` says why it can't be read.
-    """
-
-    id: str
-    kind: str
-    namespace: str
-    name: str
-    source: str
-    version: int | None = None
-    changed: str | None = None
-    description: str | None = None
-    strategy: str | None = None
-    members: int | None = None
-    writable: bool = False
-    problem: str | None = None
-
-
-class ManifestList(JsonModel):
-    """The manifests that the caller may use; ``more`` is the number of those that are left out.
-
-    ``can_store``: there is a store that this gateway can write. ``writable`` are the kinds of which the caller may
-    write new ones in some namespace.
-    """
-
-    manifests: list[ManifestInfo]
-    more: int = 0
-    can_store: bool = False
-    creatable: list[str] = []
-
-
-class ManifestText(JsonModel):
-    """A manifest as YAML, with the ids of what it refers to, and of what refers to it (``used_by``).
-
-    The caller sees all of them; a reference to something else is there in words.
-
-    ``newest`` is the newest version in the store, 0 if it is not there; a change of the manifest names it.
-    """
-
-    info: ManifestInfo
-    text: str
-    newest: int = 0
-    refers_to: list[str] = []
-    used_by: list[str] = []
-    warnings: list[str] = []
-
-
-class VersionInfo(JsonModel):
-    """A version of a manifest in the store, when it was written, and by whom, if that is known."""
-
-    version: int
-    changed: str
-    author: str | None = None
-    deleted: bool = False
-    problem: str | None = None
-
-
-class VersionList(JsonModel):
-    """The versions that the store still has, the newest first."""
-
-    versions: list[VersionInfo]
-
-
-class DifferenceLine(JsonModel):
-    """A line of a difference: ``added``, ``removed``, in both of them, or the lines' numbers (``place``)."""
-
-    kind: Literal["added", "removed", "same", "place"]
-    text: str
-
-
-class ManifestDifference(JsonModel):
-    """The difference between two versions, line by line; ``truncated``: there is more."""
-
-    lines: list[DifferenceLine]
-    truncated: bool = False
-
-
-class TextMessage(JsonModel, extra="forbid"):
-    """A manifest as YAML or JSON, in the namespace ``namespace`` if it names none."""
-
-    text: str = Field(max_length=MAX_TEXT)
-    namespace: str = Field("default", max_length=253)
-
-
-class WriteMessage(JsonModel, extra="forbid"):
-    """The new text of a manifest. ``version`` is the newest one that the writer has seen, 0 if there was none."""
-
-    text: str = Field(max_length=MAX_TEXT)
-    version: int = Field(ge=0)
-
-
-class PruneMessage(JsonModel, extra="forbid"):
-    """What is deleted if it is not in the text: manifests of a ``namespace``, with ``labels``, of which null is any."""
-
-    namespace: str | None = Field(None, max_length=253)
-    labels: dict[str, str | None] = {}
-
-
-class ApplyMessage(JsonModel, extra="forbid"):
-    """Manifests to write together, in the namespace ``namespace`` if they name none; ``dry_run`` only checks them."""
-
-    text: str = Field(max_length=MAX_TEXT)
-    namespace: str = Field("default", max_length=253)
-    dry_run: bool = False
-    prune: PruneMessage | None = None
-
-
-class DeleteMessage(JsonModel, extra="forbid"):
-    """Manifests to delete together, by their ids; ``dry_run`` only checks that they may be."""
-
-    ids: list[str] = Field(max_length=MAX_LISTED)
-    dry_run: bool = False
-
-
-class ManifestChange(JsonModel):
-    """What was done with a manifest."""
-
-    id: str
-    applied: Literal["created", "configured", "unchanged", "pruned", "deleted"]
-
-
-class ManifestChanges(JsonModel):
-    """What was done with each manifest."""
-
-    changes: list[ManifestChange]
-
-
-class QuotaList(JsonModel):
-    """What the caller's tenants have used under their Quotas; a caller who sees all runs sees all tenants."""
-
-    quotas: list[QuotaReport]
-
-
-class RunDrawing(JsonModel):
-    """The drawing of the team that a run asks; none for an agent, or if the team's manifest is not known any more.
-
-    ``is_inline``: the run has its manifest from its client, so it may have no page.
-    """
-
-    drawing: Drawing | None = None
-    is_inline: bool = False
-
-
-class ProblemInfo(JsonModel):
-    """What is wrong with a manifest, in a sentence; ``line`` counts from 1, and is None if it is not known."""
-
-    line: int | None = None
-    resource: str | None = None
-    field: str | None = None
-    text: str
-
-
-class Validation(JsonModel):
-    """The result of a validation: ``problems`` prevent that the manifest is stored, ``warnings`` don't.
-
-    ``ids`` are those of the manifests, if there is no problem. ``drawing`` is that of the first one that is drawn.
-    """
-
-    problems: list[ProblemInfo]
-    warnings: list[ProblemInfo]
-    ids: list[str] = []
-    drawing: Drawing | None = None
-
-
-class Written(JsonModel):
-    """What was written: ``unchanged`` if the store had it already."""
-
-    applied: Applied
-    version: int
-
-
-@dataclass(frozen=True)
-class _Known:
-    """The manifests of the store and of the files of workers.
-
-    ``catalog`` is what runs use, and ``storable_with`` what a new manifest is checked with, as by ``baton apply``: what
-    is in the store, because not all workers need have the same files. ``files`` are those of workers that are live now,
-    ``in_files`` has also what was there a moment ago. ``rights`` is the catalog whose Roles count.
-    """
-
-    stored: Mapping[Key, StoredManifest]
-    files: WorkerFiles
-    in_files: Catalog
-    catalog: Catalog
-    storable_with: Catalog
-    rights: Catalog
-    has_store: bool
-
-    def newest(self, key: Key) -> int:
-        """The newest version in the store; 0 if it is not there."""
-        stored = self.stored.get(key)
-        return stored.version if stored and not stored.is_deleted else 0
-
-
 class ManifestOperations:
     """The operations."""
 
@@ -300,6 +107,7 @@ class ManifestOperations:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._targets = targets
+        self._access = ManifestAccess(targets, settings)
         self._runs = runs
         self._settings = settings
         self._client = client
@@ -307,7 +115,7 @@ class ManifestOperations:
         self._judging = asyncio.Semaphore(CONCURRENT_CHECKS)
         self._opening = asyncio.Semaphore(CONCURRENT_STORES)
         self._reading = asyncio.Lock()
-        self._cached: _Known | None = None
+        self._cached: KnownManifests | None = None
         self._cached_at = 0.0
 
     @property
@@ -366,7 +174,7 @@ class ManifestOperations:
         caller = caller_of(request)
         target = await self._targets.find(caller, f"{path['kind']}/{path['namespace']}/{path['name']}")
         catalog = await self._targets.catalog()
-        return await self._judge(lambda: _draw(self._usable(catalog, caller), target.manifest))
+        return await self._judge(lambda: _draw(self._access.usable(catalog, caller), target.manifest))
 
     async def draw_run(self, request: Request) -> BaseModel:
         """The drawing of the team that a run asks, with inline manifests of the run."""
@@ -377,7 +185,7 @@ class ManifestOperations:
         known = await self._targets.catalog()
 
         def drawing() -> RunDrawing:
-            catalog = inline.overlaid_on(self._usable(known, caller))
+            catalog = inline.overlaid_on(self._access.usable(known, caller))
             team = catalog.get("Team", asked.namespace, asked.name) if asked.kind == "team" else None
             if team is None:
                 return RunDrawing()
@@ -399,7 +207,7 @@ class ManifestOperations:
             manifests=infos[:MAX_LISTED],
             more=max(0, len(infos) - MAX_LISTED),
             can_store=known.has_store,
-            creatable=[kind for kind in WRITABLE if self._may_create(caller, known.rights, kind)],
+            creatable=[kind for kind in WRITABLE if self._access.may_create(caller, known.rights, kind)],
         )
 
     async def get(self, request: Request) -> BaseModel:
@@ -411,7 +219,7 @@ class ManifestOperations:
 
         def described() -> ManifestText:
             resource = _resource(key, text)
-            usable = self._usable(known.catalog, caller, known.rights)
+            usable = self._access.usable(known.catalog, caller, known.rights)
             return ManifestText(
                 info=info,
                 text=as_yaml(text),
@@ -428,7 +236,7 @@ class ManifestOperations:
         key = _key_of_path(request)
         caller = caller_of(request)
         known = await self._known(caller)
-        self._check_visible(caller, known, key)
+        self._access.check_visible(caller, known, key)
         async with self._store() as store:
             versions = await store.versions(key)
         return VersionList(
@@ -472,7 +280,7 @@ class ManifestOperations:
             raise BadRequestError("this version can't be read by this release: it can't be drawn")
         return await self._judge(
             lambda: _draw(
-                catalog_of([resource]).overlaid_on(self._usable(known.catalog, caller, known.rights)), resource
+                catalog_of([resource]).overlaid_on(self._access.usable(known.catalog, caller, known.rights)), resource
             )
         )
 
@@ -485,8 +293,8 @@ class ManifestOperations:
             lambda: _validate(
                 body.text,
                 body.namespace,
-                self._usable(known.storable_with, caller, known.rights),
-                self._usable(known.catalog, caller, known.rights),
+                self._access.usable(known.storable_with, caller, known.rights),
+                self._access.usable(known.catalog, caller, known.rights),
             )
         )
 
@@ -496,10 +304,10 @@ class ManifestOperations:
         key = _key_of_path(request)
         body = await read_body(request, WriteMessage)
         known = await self._known(caller)
-        self._check_writable(caller, known, key)
+        self._access.check_writable(caller, known, key)
         try:
             loaded = await self._judge(
-                lambda: _load(body.text, key[1], self._usable(known.storable_with, caller, known.rights))
+                lambda: _load(body.text, key[1], self._access.usable(known.storable_with, caller, known.rights))
             )
         except ManifestError as error:
             raise BadRequestError("\n".join(map(str, error.problems[:20])), param="text") from None
@@ -507,7 +315,7 @@ class ManifestOperations:
         if keys != [key]:
             found = ", ".join("/".join(each) for each in keys) or "no manifest"
             raise BadRequestError(f"the text has to be the manifest of {'/'.join(key)}, but has {found}", param="text")
-        self._check_uses(caller, known, loaded)
+        self._access.check_uses(caller, known, loaded)
 
         def check(contents: StoreContents) -> None:
             stored = contents.newest.get(key)
@@ -517,7 +325,7 @@ class ManifestOperations:
                 raise ConflictError(f"{'/'.join(key)} has changed: {seen}; nothing was written", param="version")
 
         async with self._store(caller) as store:
-            with self._refusals(caller, known, loaded):
+            with self._access.refusals(caller, known, loaded):
                 ((_, applied),) = await store.apply(loaded, check=check)
             newest = (await store.contents()).newest[key].version
         self._cached = None
@@ -534,26 +342,26 @@ class ManifestOperations:
         known = await self._known(caller)
         try:
             loaded = await self._judge(
-                lambda: _load(body.text, body.namespace, self._usable(known.storable_with, caller, known.rights))
+                lambda: _load(body.text, body.namespace, self._access.usable(known.storable_with, caller, known.rights))
             )
         except ManifestError as error:
             raise BadRequestError("\n".join(map(str, error.problems[:20])), param="text") from None
         for manifest in loaded.manifests:
-            self._check_writable(caller, known, key_of(manifest))
-        self._check_uses(caller, known, loaded)
+            self._access.check_writable(caller, known, key_of(manifest))
+        self._access.check_uses(caller, known, loaded)
 
         def prune(stored: StoredManifest) -> bool:
             if pruned is None or stored.kind not in WRITABLE or pruned.namespace not in (None, stored.namespace):
                 return False
             if not stored.has_labels(pruned.labels):
                 return False
-            if not self._is_visible(caller, known.rights, _use_of(stored.key)):
+            if not self._access.is_visible(caller, known.rights, use_of(stored.key)):
                 return False  # it belongs to others, who may use the same labels
-            self._check_writable(caller, known, stored.key)
+            self._access.check_writable(caller, known, stored.key)
             return True
 
         async with self._store(caller) as store:
-            with self._refusals(caller, known, loaded):
+            with self._access.refusals(caller, known, loaded):
                 applied = await store.apply(loaded, dry=body.dry_run, prune=prune)
         self._cached = None
         changes = [ManifestChange(id="/".join(key), applied=how) for key, how in applied]
@@ -569,7 +377,7 @@ class ManifestOperations:
         known = await self._known(caller)
         keys = [_key_of_id(each) for each in body.ids]
         for key in keys:
-            self._check_writable(caller, known, key)
+            self._access.check_writable(caller, known, key)
 
         def check(contents: StoreContents) -> None:
             for key in keys:
@@ -580,7 +388,7 @@ class ManifestOperations:
                     )
 
         async with self._store(caller) as store:
-            with self._refusals(caller, known):
+            with self._access.refusals(caller, known):
                 await store.delete(keys, dry=body.dry_run, check=check)
         self._cached = None
         if not body.dry_run:
@@ -597,46 +405,11 @@ class ManifestOperations:
         async with self._opening, open_store(self._environ, actor) as store:
             yield store
 
-    @contextlib.contextmanager
-    def _refusals(self, caller: Caller, known: _Known, loaded: Loaded | None = None) -> Iterator[None]:
-        """Raises BadRequestError and ConflictError for what the store refuses.
-
-        The whole store decides, but the errors name only what is in the request, or what the caller may see.
-        """
-        own = {manifest.id for manifest in loaded.manifests} if loaded else frozenset[str]()
-
-        def may_see(id_: str) -> bool:
-            if id_ in own:
-                return True
-            kind, _, place = id_.partition("/")
-            namespace, _, name = place.partition("/")
-            return self._is_shown(caller, known, (kind, namespace, name))
-
-        try:
-            yield
-        except ManifestError as error:
-            shown = [str(problem) for problem in error.problems if may_see(problem.resource)]
-            if len(shown) < len(error.problems):
-                shown.append("it breaks a rule together with manifests that you may not see")
-            raise BadRequestError("\n".join(shown[:20]), param="text") from None
-        except NeededError as error:
-            shown = needs(one for one in error.needed if may_see(one[0].id))
-            if len(shown) < len(error.needed):
-                shown.append("manifests that you may not see need it")
-            raise ConflictError("; ".join(shown[:20]) + "; nothing was written or deleted") from None
-        except UnreadableError as error:
-            text = str(error)
-            if not self._is_shown(caller, known, error.key):
-                text = "a stored manifest that you may not see can't be read; nothing was written or deleted"
-            raise ConflictError(text) from None
-        except StoreError as error:
-            raise ConflictError(str(error)) from None
-
-    async def _known(self, caller: Caller) -> _Known:
+    async def _known(self, caller: Caller) -> KnownManifests:
         """All manifests, for a caller. Raises JournalUnavailable, RPCError, and UnavailableError."""
         rights = await self._targets.catalog()
         if not has_journal(self._environ):
-            return _Known({}, WorkerFiles(), rights, rights, rights, rights, has_store=False)
+            return KnownManifests({}, WorkerFiles(), rights, rights, rights, rights, has_store=False)
         async with self._reading:
             if self._cached is None or time.monotonic() - self._cached_at > FRESH_SECONDS:
                 async with open_store(self._environ) as store:
@@ -645,7 +418,7 @@ class ManifestOperations:
                 stored = await asyncio.to_thread(lambda: catalog_of(contents.readable))
                 in_files = catalog_of({manifest.id: manifest for manifest, _ in files.manifests}.values())
                 in_files = in_files.overlaid_on(self._targets.in_files)
-                self._cached = _Known(
+                self._cached = KnownManifests(
                     stored=contents.newest,
                     files=files,
                     in_files=in_files,
@@ -669,34 +442,10 @@ class ManifestOperations:
         async with self._judging:
             return await asyncio.to_thread(work)
 
-    def _is_visible(self, caller: Caller, catalog: Catalog, manifest: Use) -> bool:
-        """Whether a caller may see a manifest: it may use it, and its namespace is served or has rights."""
-        if not self._targets.may_use(caller, catalog, manifest):
-            return False
-        is_served = not {"*", manifest.namespace}.isdisjoint(self._settings.namespaces)
-        return caller.sees_all or is_served or has_rights(catalog, manifest.namespace)
-
-    def _is_shown(self, caller: Caller, known: _Known, key: Key) -> bool:
-        """The same of what has this key, if it is there: no Secrets, and rights only for who sees the runs of all."""
-        kind = STORABLE.get(key[0])
-        if kind in (None, Secret) or (kind in RIGHTS and not caller.sees_all):
-            return False
-        return self._is_visible(caller, known.rights, _use_of(key))
-
-    def _usable(self, catalog: Catalog, caller: Caller, rights: Catalog | None = None) -> Catalog:
-        """The manifests that a caller may see, by the ``rights`` in another catalog than their own.
-
-        Rights are seen by those who see the runs of all.
-        """
-        return catalog_of(
-            one
-            for one in catalog.manifests
-            if self._is_visible(caller, rights or catalog, Use.of(one))
-            and (caller.sees_all or not isinstance(one, RIGHTS))
-        )
-
-    def _infos(self, caller: Caller, known: _Known) -> Iterator[ManifestInfo]:
-        for manifest in sorted(self._usable(known.catalog, caller, known.rights).manifests, key=lambda one: one.id):
+    def _infos(self, caller: Caller, known: KnownManifests) -> Iterator[ManifestInfo]:
+        for manifest in sorted(
+            self._access.usable(known.catalog, caller, known.rights).manifests, key=lambda one: one.id
+        ):
             yield self._info(caller, known, key_of(manifest), manifest)
         unreadable = [
             key
@@ -704,10 +453,10 @@ class ManifestOperations:
             if stored.problem and not stored.is_secret and not known.catalog.by_id("/".join(key))
         ]
         for key in unreadable:
-            if self._is_shown(caller, known, key):
+            if self._access.is_shown(caller, known, key):
                 yield self._info(caller, known, key, None)
 
-    def _info(self, caller: Caller, known: _Known, key: Key, manifest: Resource | None) -> ManifestInfo:
+    def _info(self, caller: Caller, known: KnownManifests, key: Key, manifest: Resource | None) -> ManifestInfo:
         stored = known.stored.get(key)
         stored = None if stored and stored.is_deleted else stored
         spec = getattr(manifest, "spec", None)
@@ -723,69 +472,15 @@ class ManifestOperations:
             description=getattr(spec, "description", None),
             strategy=getattr(spec, "strategy", None),
             members=len(members) if members is not None else None,
-            writable=known.has_store and _may_write(caller, known.rights, key),
+            writable=known.has_store and may_write(caller, known.rights, key),
             problem=stored.problem or None if stored and manifest is None else None,
         )
 
-    def _may_create(self, caller: Caller, catalog: Catalog, kind: str) -> bool:
-        return _may_write(caller, catalog, (kind, caller.account.namespace, "*"))
-
-    def _check_visible(self, caller: Caller, known: _Known, key: Key) -> None:
-        """Raises NotFoundError, also for what the caller may not see; and UnavailableError while some are unknown."""
-        exists = known.catalog.by_id("/".join(key)) or key in known.stored
-        is_hidden = key[0] == Secret.__name__ or (KINDS.get(key[0]) in RIGHTS and not caller.sees_all)
-        if not exists or is_hidden or not self._is_visible(caller, known.rights, _use_of(key)):
-            if known.has_store and not known.files.is_complete and not is_hidden:
-                raise UnavailableError(
-                    "not all manifests are known now: no worker is live, or those of some can't be read",
-                    retry_after=FRESH_SECONDS,
-                )
-            raise NotFoundError(f"there is no {'/'.join(key)[:300]} here, or you may not use it")
-
-    def _check_writable(self, caller: Caller, known: _Known, key: Key) -> None:
-        """Raises ForbiddenError and NotFoundError."""
-        if key[0] not in WRITABLE:
-            raise ForbiddenError(f"a {key[0]} is not written over HTTP: use baton apply")
-        if not known.has_store:
-            raise NotFoundError("this gateway has no store: set BATON_JOURNAL_URL to that of the workers")
-        if not _may_write(caller, known.rights, key):
-            raise ForbiddenError(
-                f"the ServiceAccount {caller.account} may not update {_use_of(key).resource} "
-                f"'{key[1]}/{key[2]}': a Role has to give it the verb 'update' for them"
-            )
-
-    def _check_uses(self, caller: Caller, known: _Known, loaded: Loaded) -> None:
-        """Raises ForbiddenError for a manifest that refers to what its writer may not use.
-
-        Neither may a Query select that, and it runs with the rights of its writer: whoever starts it sends its
-        webhooks the answer. A run checks its own rights, but a stored Query may name any account.
-        """
-        if caller is LOCAL:
-            return
-        together = loaded.catalog.overlaid_on(known.catalog)
-        referred = [together.find(one) for manifest in loaded.catalog.manifests for one in manifest.references]
-        needed = uses(loaded.catalog.manifests, [one for one in referred if one])
-        if lacking := [use for use in dict.fromkeys(needed) if not self._targets.may_use(caller, known.rights, use)]:
-            raise ForbiddenError(missing_rights(caller.account, lacking))
-        for query in loaded.catalog.manifests:
-            if not isinstance(query, Query):
-                continue
-            if (account := AccountName.of(query)) != caller.account:
-                raise ForbiddenError(
-                    f"{query.id}: spec.serviceAccount: its runs would have the rights of {account}: "
-                    f"write your own, {caller.account}, or use baton apply"
-                )
-            targets = [together.find(reference) for reference in together.targets(query)]
-            if not all(self._targets.may_use(caller, known.rights, Use.of(target)) for target in targets if target):
-                raise ForbiddenError(
-                    f"{query.id}: spec.selector: it selects what the ServiceAccount {caller.account} may not use"
-                )
-
     async def _read(
-        self, request: Request, caller: Caller, known: _Known, key: Key, parameter: str = "version"
+        self, request: Request, caller: Caller, known: KnownManifests, key: Key, parameter: str = "version"
     ) -> tuple[JsonObject, ManifestInfo]:
         """The version of a manifest that a parameter of the request names, or what runs use. Raises NotFoundError."""
-        self._check_visible(caller, known, key)
+        self._access.check_visible(caller, known, key)
         manifest = known.catalog.by_id("/".join(key))
         info = self._info(caller, known, key, manifest)
         asked = request.query_params.get(parameter)
@@ -806,10 +501,6 @@ class ManifestOperations:
         if found.problem:
             raise BadRequestError(f"version {asked} can't be read: {found.problem}", param=parameter)
         return _shown(json.loads(found.manifest)), info
-
-
-WRITABLE = tuple(name for name, kind in STORABLE.items() if kind not in (Secret, Quota, *RIGHTS))
-"""The kinds that are written over HTTP: all but those that limit what their writers may do, and Secrets."""
 
 
 def operations(
@@ -842,20 +533,12 @@ def _kind(word: str) -> str:
     return kind
 
 
-def _use_of(key: Key) -> Use:
-    return Use.of_kind(STORABLE[key[0]], key[1], key[2])
-
-
 def _log_change(caller: Caller, what: str, change: str) -> None:
     """Logs what a caller has done with a manifest."""
     if change in ("pruned", "deleted"):
         _log.info("%s (%s) has deleted %s", caller.name, caller.account, what)
     else:
         _log.info("%s (%s) has written %s: %s", caller.name, caller.account, what, change)
-
-
-def _may_write(caller: Caller, catalog: Catalog, key: Key) -> bool:
-    return key[0] in WRITABLE and (caller is LOCAL or may_write(catalog, caller.account, _use_of(key)))
 
 
 def _shown(data: JsonObject) -> JsonObject:
@@ -894,7 +577,7 @@ def _resource(key: Key, data: JsonObject) -> Resource | None:
         return None
 
 
-def _source(known: _Known, key: Key) -> str:
+def _source(known: KnownManifests, key: Key) -> str:
     count = sum(number for manifest, number in known.files.manifests if key_of(manifest) == key)
     if not count and known.in_files.by_id("/".join(key)):
         return "files"
@@ -903,7 +586,7 @@ def _source(known: _Known, key: Key) -> str:
     return "files" if count >= known.files.workers else f"files of {count} of {known.files.workers} workers"
 
 
-def _warnings(known: _Known, key: Key) -> list[str]:
+def _warnings(known: KnownManifests, key: Key) -> list[str]:
     """What a writer should know before a change."""
     variants = [manifest for manifest, _ in known.files.manifests if key_of(manifest) == key]
     texts = []

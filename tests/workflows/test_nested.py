@@ -1,12 +1,16 @@
 """Teams within teams: a child run that takes one turn, with its own bound and its own end."""
 
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 from temporalio.api.sdk.v1 import WorkflowMetadata
-from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from baton.testing import Reply
 from tests.harness.environment import Environment, Json, agent, call, line, signaled, team, texts
+from tests.harness.signals import SignalWhileAChildStarts
 
 AGENTS = [agent("one"), agent("two", "terminate"), agent("last")]
 
@@ -44,6 +48,22 @@ async def test_a_nested_team_that_reaches_its_bound_fails_its_parent(env: Enviro
     assert turn.failure is not None
     assert (turn.failure.type, turn.failure.member, turn.failure.turn) == ("MaxTurnsReached", "inner", 1)
     assert texts(turn.messages) == ["1", "1"]
+
+
+async def test_a_team_that_is_terminated_while_it_starts_a_nested_team_ends_that_too(
+    client: Client, tmp_path: Path
+) -> None:
+    signals = SignalWhileAChildStarts(client, "round-robin", "terminate_team", {"now": True})
+    async with Environment.running(signals.client, tmp_path) as env:
+        env.script(line("one", {"text": "late", "hang": True}), line("last", "end"))
+        inner = team("inner", "one", maxTurns=2)
+        outer = team("team", "inner", "last", strategy="sequential")
+        handle = await env.start("sequential", {"team": "team", "input": "Why?", "resources": [*AGENTS, inner, outer]})
+        with suppress(WorkflowFailureError):
+            await handle.result()
+        child = env.client.get_workflow_handle(f"{handle.id}/turn-1/inner")
+        assert (await handle.query("status"))["stopReason"] == "terminated"
+        assert (await child.describe()).status is WorkflowExecutionStatus.CANCELED
 
 
 async def test_a_nested_team_that_is_canceled_by_itself_fails_its_parent(env: Environment) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import io
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,7 @@ import pytest
 from rich.console import Console
 from temporalio import workflow
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
-from temporalio.client import Interceptor as ClientInterceptor
-from temporalio.worker import Interceptor as WorkerInterceptor
-from temporalio.worker import (
-    StartChildWorkflowInput,
-    UnsandboxedWorkflowRunner,
-    Worker,
-    WorkflowInboundInterceptor,
-    WorkflowInterceptorClassInput,
-    WorkflowOutboundInterceptor,
-)
-from temporalio.workflow import ChildWorkflowHandle
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from baton.contracts.status import Status
 from baton.starter.console.status import print_status
@@ -39,6 +28,7 @@ from tests.harness.payments import SCHEMA
 from tests.harness.replayer import replay
 from tests.harness.resets import reset, reset_points
 from tests.harness.settlements import settlements, workflow_tool
+from tests.harness.signals import SignalWhileAChildStarts
 from tests.workflows.test_activity_tools import results, start
 from tests.workflows.test_approval import approve
 
@@ -152,52 +142,11 @@ async def test_the_end_of_the_run_cancels_the_workflow_and_does_not_wait_for_it(
     assert result == INTERRUPTED
 
 
-class SignalWhileAChildStarts(ClientInterceptor, WorkerInterceptor):
-    """Sends a signal to each run that starts a child of one type, in the workflow task that starts it."""
-
-    def __init__(self, client: Client, workflow_type: str, signal: str, value: Json) -> None:
-        self._address = client.service_client.config.target_host
-        self._type = workflow_type
-        self._signal = signal
-        self._value = value
-
-    def _send(self, run: str) -> None:
-        """Returns once Temporal has received the signal. It has a loop of its own: the worker's waits for this task."""
-
-        async def send() -> None:
-            client = await Client.connect(self._address)
-            await client.get_workflow_handle(run).signal(self._signal, self._value)
-
-        with ThreadPoolExecutor() as threads:
-            threads.submit(asyncio.run, send()).result()
-
-    def workflow_interceptor_class(
-        self,
-        input: WorkflowInterceptorClassInput,  # noqa: A002 - the SDK's name
-    ) -> type[WorkflowInboundInterceptor]:
-        signals = self
-
-        class Outbound(WorkflowOutboundInterceptor):
-            async def start_child_workflow(self, input: StartChildWorkflowInput) -> ChildWorkflowHandle[Any, Any]:  # noqa: A002
-                if input.workflow == signals._type and not workflow.unsafe.is_replaying():
-                    signals._send(workflow.info().workflow_id)
-                return await super().start_child_workflow(input)
-
-        class Inbound(WorkflowInboundInterceptor):
-            def init(self, outbound: WorkflowOutboundInterceptor) -> None:
-                super().init(Outbound(outbound))
-
-        return Inbound
-
-
 async def test_a_run_that_is_terminated_while_it_starts_the_workflow_cancels_it_and_says_that_it_was_interrupted(
     client: Client, tmp_path: Path
 ) -> None:
     signals = SignalWhileAChildStarts(client, "inspect", "terminate_team", {"now": True})
-    observed = Client(
-        client.service_client, namespace=client.namespace, data_converter=client.data_converter, interceptors=[signals]
-    )
-    async with Environment.running(observed, tmp_path) as env, settlements(env.client) as queue:
+    async with Environment.running(signals.client, tmp_path) as env, settlements(env.client) as queue:
         env.script(line("adjuster", INSPECT, "Well."))
         handle = await start(env, workflow_tool(queue, "inspect", "inspect"))
         with contextlib.suppress(WorkflowFailureError):
