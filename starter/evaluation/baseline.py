@@ -1,5 +1,6 @@
 """Compares a report with an earlier one, the baseline: which evaluations have become worse."""
 
+import math
 from collections import Counter, defaultdict
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -89,9 +90,9 @@ class Comparison(NamedTuple):
 def compare_with_baseline(report: Report, baseline: Report, tolerance: float = 0.0) -> Comparison:
     """The evaluations whose mean over the cases of both reports has fallen by more than ``tolerance``.
 
-    With repeats in both, a fall also has to be outside of chance: the 95 % interval of the difference, case by case,
-    excludes 0. A greater share of failed runs of a case, or of runs for which an evaluator has failed, is a regression
-    of its own.
+    With repeats in both, a fall also has to be outside of chance: greater than the 95 % interval of the difference that
+    the repeats of each case give. A greater share of failed runs of a case, or of runs for which an evaluator has
+    failed, is a regression of its own.
     """
     before, now = measured(baseline), measured(report)
     regressions: list[Regression] = []
@@ -148,12 +149,10 @@ def _cases(report: Report) -> set[str]:
 
 def _is_chance(earlier: Measured, current: Measured, common: list[str]) -> bool:
     """Whether a fall may be chance: both reports have repeats, and the interval of the difference includes 0."""
-    repeated = all(len(one.values[case]) > 1 for one in (earlier, current) for case in common)
-    if not repeated:
+    if any(len(one.values[case]) < 2 for one in (earlier, current) for case in common):
         return False
-    if len(common) == 1:
-        one, other = (mean_interval(measure.values[common[0]]) for measure in (earlier, current))
-        variance = (one.high - one.mean) ** 2 + (other.high - other.mean) ** 2
-        return one.mean - other.mean <= float(variance**0.5)
-    differences = [fmean(earlier.values[case]) - fmean(current.values[case]) for case in common]
-    return mean_interval(differences).low <= 0
+    # The cases are the same in both reports, so only their repeats vary, and not which cases were drawn.
+    intervals = [mean_interval(one.values[case]) for one in (earlier, current) for case in common]
+    half = math.hypot(*(interval.high - interval.mean for interval in intervals)) / len(common)
+    fall = fmean(fmean(earlier.values[case]) - fmean(current.values[case]) for case in common)
+    return fall <= half

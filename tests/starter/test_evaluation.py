@@ -296,10 +296,12 @@ async def test_a_run_that_is_started_once_is_not_started_again_after_its_end(env
 SOURCE = EvaluatorSpec(name="Check", arguments=None)
 
 
-def completed(name: str, repeat: int = 0, *, reason: str = "", evaluator_has_failed: bool = False) -> ReportCase:
+def completed(
+    name: str, repeat: int = 0, *, reason: str = "", value: bool = True, evaluator_has_failed: bool = False
+) -> ReportCase:
     """A repeat of a case whose run has completed, and for which an evaluator gives a ``reason``, or has failed."""
     failures = [EvaluatorFailure(name="check", error_message=reason, error_stacktrace="", source=SOURCE)]
-    result = EvaluationResult(name="check", value=True, reason=reason, source=SOURCE)
+    result = EvaluationResult(name="check", value=value, reason=reason, source=SOURCE)
     return ReportCase(
         name=f"{name} [{repeat}]",
         source_case_name=name,
@@ -352,6 +354,18 @@ def test_more_failed_repeats_of_a_case_than_in_the_baseline_are_a_regression(
     capsys.readouterr()
     assert not is_good(before, half, 0.0), "a run has failed"
     assert "no regression, but 1 run has failed" in capsys.readouterr().err
+
+
+def test_one_case_of_many_that_fails_in_all_repeats_is_a_regression_and_one_repeat_is_chance() -> None:
+    def repeated(passed: int) -> EvaluationReport[Any, Any, Any]:
+        """Ten cases with five repeats, of which the first case has passed so many."""
+        others = [completed(f"case-{number}", repeat) for number in range(1, 10) for repeat in range(5)]
+        return report_of(*(completed("case-0", repeat, value=repeat < passed) for repeat in range(5)), *others)
+
+    (regression,) = compare_with_baseline(repeated(0), repeated(5)).regressions
+    assert regression == Regression("check", 1.0, pytest.approx(0.9), ("case-0",))  # type: ignore[arg-type]
+    chance = compare_with_baseline(repeated(4), repeated(5))
+    assert chance == ((), ("within chance: check fell from 1.000 to 0.980: case-0",))
 
 
 def test_more_failures_of_an_evaluator_than_in_the_baseline_are_a_regression() -> None:
