@@ -243,16 +243,20 @@ class Environment:
         handle = self._client.get_workflow_handle(run.id)
         return await record_run(self._client, handle, self._environment, self._own, self._functions)
 
-    async def append_to_journal(self, messages: Sequence[Message]) -> Head:
-        """Stores a conversation that a run is to continue, and returns the place after it."""
+    async def append_to_journal(self, messages: Sequence[Message], attachments: Mapping[str, str]) -> Head:
+        """Stores a conversation that a run is to continue, and returns the place after it.
+
+        ``attachments`` are those of its messages (Base64) by their ids.
+        """
         async with self._journal() as journal:
+            await journal.restore((), _decoded(attachments))
             return await journal.append(Head(), messages, "before")
 
     async def restore_in_journal(self, fork: RecordedFork) -> None:
         """Stores the conversations of a recorded fork."""
         rows = [Row(id=row.id, parent=row.parent, depth=row.depth, message=row.message) for row in fork.rows]
         async with self._journal() as journal:
-            await journal.restore(rows, {id_: b64decode(content) for id_, content in fork.attachments.items()})
+            await journal.restore(rows, _decoded(fork.attachments))
 
     @contextlib.asynccontextmanager
     async def _journal(self) -> AsyncIterator[Journal]:
@@ -379,6 +383,10 @@ def _in_thread(name: str, main: Callable[[Callable[[], None]], Coroutine[Any, An
         thread.join()
     if failed:
         raise failed[0]
+
+
+def _decoded(attachments: Mapping[str, str]) -> dict[str, bytes]:
+    return {id_: b64decode(content) for id_, content in attachments.items()}
 
 
 def _variables(*, with_keys: bool = False) -> dict[str, str]:

@@ -16,7 +16,7 @@ from ..resources.functions import Function
 from ..starter.api.definitions import Source
 from ..starter.operations.recording import SUFFIX
 from .environments import Environment, ModelSource, environment, server
-from .replays import play
+from .replays import own_settings, play
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,7 +44,8 @@ class RecordingItem(pytest.Item):
 
     def runtest(self) -> None:
         """Replays it."""
-        replay = play(self.path, self.config.getini("baton_manifests"), models="recorded", tools="recorded")
+        manifests = self.config.getini("baton_manifests")
+        replay = play(self.path, manifests, models="recorded", tools="recorded", settings=own_settings())
         if not replay.unchanged:
             pytest.fail(replay.report, pytrace=False)
 

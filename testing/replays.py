@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -45,6 +46,7 @@ from ..resources.run_catalog import RunCatalog
 from ..resources.tool import Tool
 from ..starter.api.definitions import Source, load_sources, unique_functions
 from ..starter.api.handle import Handle, RunFailed, messages_in
+from ..starter.errors import UsageError
 from ..starter.operations.record import decision_request, record_run
 from ..starter.operations.recording import (
     RecordedAnswers,
@@ -54,6 +56,7 @@ from ..starter.operations.recording import (
     changed_manifests,
     described,
     json_object,
+    key_of,
     manifest_checksums,
     place_of,
     shown_pair,
@@ -74,6 +77,9 @@ log = logging.getLogger("baton")
 
 POLL = 0.05
 """Seconds between two looks at what a run waits for."""
+
+CANCEL_SECONDS = 10
+"""How long a run that has no more time may take to end by itself."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ class Replay:
     @property
     def calls_unchanged(self) -> bool:
         """Whether the run has made all recorded calls, and no others."""
-        return not self.differences
+        return not self.differences and not self.live_calls
 
     @property
     def unchanged(self) -> bool:
@@ -122,6 +128,9 @@ class Replay:
         if self.unchanged:
             return ""
         lines = [str(difference) for difference in self.differences]
+        if self.live_calls:
+            calls = "1 call was" if self.live_calls == 1 else f"{self.live_calls} calls were"
+            lines.append(f"{calls} made that the recording does not have")
         if self.calls_unchanged:
             phases = f"the run is {self.recording.phase} in the recording, and now {self.status.phase}"
             lines.append(phases if self.recording.phase != self.status.phase else "the answer of the run has changed")
@@ -172,6 +181,11 @@ def replay(
     if result.report:
         log.warning("%s: %s", path, result.report)
     return result
+
+
+def own_settings() -> dict[str, str]:
+    """The settings of this process that decide what a run does, for replays that have no others."""
+    return {name: os.environ[name] for name in ("BATON_FUNCTIONS", "BATON_DIALECT") if name in os.environ}
 
 
 def play(
@@ -269,7 +283,7 @@ async def _replayed(
         assert isinstance(metadata, dict)
         run_input |= {"name": metadata["name"], "namespace": metadata.get("namespace", "default")}
         if recording.before and not recording.fork:
-            head = await env.append_to_journal(recording.before)
+            head = await env.append_to_journal(recording.before, recording.attachments)
             run_input["after"] = head.model_dump()
     if recording.fork:
         await env.restore_in_journal(recording.fork)
@@ -295,10 +309,18 @@ async def _replayed(
         player.differences.append(RequestDifference("the run", f"it has not ended within {seconds:g} s"))
         with contextlib.suppress(control.RunEndedError):
             await control.cancel(run, "the replay has no more time")
-        status = await _status_of(handle)
+        try:
+            async with asyncio.timeout(CANCEL_SECONDS):
+                status = await _status_of(handle)
+        except TimeoutError:
+            await run.terminate("the replay has no more time")
+            raise UsageError(
+                f"the replay of {recording.run} can't end: its workflow tasks fail, as the log says"
+            ) from None
     finally:
         ended.set()
-        await people
+        with contextlib.suppress(RPCError):  # a run whose workflow tasks fail doesn't answer
+            await people
     if status.phase == "Failed" != recording.phase and not player.differences:
         player.differences.append(RequestDifference("the run", f"it has failed: {status.error}"))
     if update and not player.differences:
@@ -379,6 +401,15 @@ def _as_sources(manifests: Source | Sequence[Source]) -> Sequence[Source]:
     return manifests
 
 
+_CallId = tuple[str, str, str]
+"""What identifies a call in all attempts of its activity: the run's id, the activity's id, and the request."""
+
+
+def _call_id(call: OutsideCall) -> _CallId:
+    info = activity.info()
+    return info.workflow_run_id or "", info.activity_id, key_of(call.kind, call.caller, call.purpose, call.request)
+
+
 class Player:
     """What answers in place of models, tools, remote agents and people: an ``Outside``."""
 
@@ -386,7 +417,6 @@ class Player:
         self.keys = keys
         self.answers = RecordedAnswers(recording.calls)
         self.differences: list[RequestDifference] = []
-        self.live_calls = 0
         self.manifests: dict[str, str] = {}
         self._recording = recording
         self._models = models
@@ -395,6 +425,13 @@ class Player:
         self._handle: Handle[object] | None = None
         self._begun = asyncio.Event()
         self._sent = set[int]()
+        self._live = set[_CallId]()
+        self._taken: dict[_CallId, tuple[int, JsonObject]] = {}
+
+    @property
+    def live_calls(self) -> int:
+        """The number of calls that were made, each counted once."""
+        return len(self._live)
 
     @property
     def hides_secrets(self) -> bool:
@@ -420,7 +457,10 @@ class Player:
         """The recorded answer; without one that of the call if it may be made. Raises NotRecorded otherwise."""
         await self._begun.wait()
         place = self._place(call.run)
-        if found := self.answers.take(call, place):
+        made = _call_id(call)
+        taken = self._taken.get(made) if activity.info().attempt > 1 else None  # the first attempt has lost its answer
+        if found := taken or self.answers.take(call, place):
+            self._taken[made] = found
             number, answer = found
             await self._send_requests(number)
             if "interrupted" in answer:  # by a request of a client, which is sent now
@@ -428,9 +468,10 @@ class Player:
             return answer
         source = self._models if call.kind in ("model", "agent") else self._tools
         if source == "live" and live:
-            self.live_calls += 1
-            if replaced := self.answers.replaced_by(call, place):
-                await self._send_requests(replaced)
+            if made not in self._live:  # Temporal may repeat a call that has failed
+                self._live.add(made)
+                if replaced := self.answers.replaced_by(call, place):
+                    await self._send_requests(replaced)
             return await live()
         difference = await COMPUTING.run(self.answers.missing, call, place)
         self.differences.append(difference)

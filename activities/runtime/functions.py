@@ -12,11 +12,13 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from pydantic import BaseModel, ValidationError
 from temporalio.exceptions import ApplicationError
 
 from ...contracts.errors import FunctionFailed, ProgramMissing, UnknownResource
+from ...contracts.settings import SettingsError
 from ...observability.metrics import metered
 from ...resources.functions import Context, Function, first_type, is_async, is_marked, name_of, with_context
 from ...temporal.activity import idempotency_key, workflow_id
@@ -47,9 +49,21 @@ def calling_at(place: CallPlace) -> Iterator[None]:
 
 
 def marked_functions(modules: Iterable[str]) -> list[Function]:
-    """Imports modules, and returns their functions that are marked with ``@function``."""
-    values = [value for name in modules for value in vars(importlib.import_module(name)).values()]
+    """Imports modules, and returns their functions that are marked with ``@function``.
+
+    Raises SettingsError if there is no such module, and what a module raises when it is imported.
+    """
+    values = [value for name in modules for value in vars(_imported(name)).values()]
     return [value for value in values if is_marked(value)]
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            raise SettingsError(f"BATON_FUNCTIONS: there is no module '{name}'") from None
+        raise  # the module is there, and imports another one that isn't
 
 
 class FunctionRegistry:

@@ -82,7 +82,7 @@ def test(
 
     Exit code 2: a call or an answer differs; 1: a file is no recording, and the others were replayed.
     """
-    from ...testing.replays import play
+    from ...testing.replays import own_settings, play
     from .client import silence_sdk
 
     silence_sdk()
@@ -93,7 +93,14 @@ def test(
         try:
             with _failed_attempts_in_report():
                 replay = play(
-                    path, files, models=models, tools=tools, update=update, seconds=timeout, recursive=recursive
+                    path,
+                    files,
+                    models=models,
+                    tools=tools,
+                    settings=own_settings(),
+                    update=update,
+                    seconds=timeout,
+                    recursive=recursive,
                 )
         except UsageError as error:
             invalid[path] = str(error)

@@ -257,6 +257,7 @@ async def _recorded(
             requester=requester_in(await memo_of(described)),
             query=await _query(run_input, catalog, shared.journal, people.pinned) if workflow == "query" else None,
             before=tuple(row.message.without_placeholders for row in before),
+            attachments=await _attachments(before, shared.journal),
             manifests=manifest_checksums(catalog),
             mcp_tools=_mcp_tools(catalog),
             operations=_operations(catalog),
@@ -338,7 +339,6 @@ async def _fork(root: str, run_input: JsonObject, states: Mapping[str, _State], 
     """What a fork and the runs below it have gone on from."""
     request = ForkRequest.model_validate(run_input["forks"])
     rows = await _rows([state.forked for state in states.values()], journal)
-    stored = {attachment.stored for row in rows for attachment in row.message.attachments if attachment.stored}
     accounts = Accounts(journal.database)
     spent = {run: await accounts.carried_over(f"{state.run_id}/{FORKED}") for run, state in states.items()}
     own = states[root].forked.carried if root in states else None
@@ -356,13 +356,19 @@ async def _fork(root: str, run_input: JsonObject, states: Mapping[str, _State], 
             RecordedRow(id=row.id, parent=row.parent, depth=row.depth, message=row.message.without_placeholders)
             for row in rows
         ),
-        attachments={id_: b64encode(await journal.attachment(id_)).decode() for id_ in sorted(stored)},
+        attachments=await _attachments(rows, journal),
         spent={
             place_of(run, root): {owner: vars(amount) for owner, amount in amounts.items()}
             for run, amounts in spent.items()
             if amounts
         },
     )
+
+
+async def _attachments(rows: Sequence[Row], journal: Journal) -> dict[str, str]:
+    """The attachments of messages (Base64) by their ids."""
+    stored = {attachment.stored for row in rows for attachment in row.message.attachments if attachment.stored}
+    return {id_: b64encode(await journal.attachment(id_)).decode() for id_ in sorted(stored)}
 
 
 async def _rows(states: Sequence[ForkedRun], journal: Journal) -> list[Row]:

@@ -1,5 +1,6 @@
 """Recordings of runs: the file, which call of a run has which recorded answer, and what differs if none has."""
 
+import contextlib
 import hashlib
 import json
 import textwrap
@@ -101,8 +102,8 @@ class Recording(JsonModel):
     """A run that can be replayed without the servers that it has called.
 
     ``workflow`` and ``input`` start it; of a query, ``query`` is the manifest. ``before`` are the messages of the
-    conversation that it continued. ``manifests`` are the SHA-256 of the manifests that it used, by their ids.
-    ``requester`` is who has started it, if a gateway knows that.
+    conversation that it continued, with the ``attachments`` (Base64) by their ids. ``manifests`` are the SHA-256 of the
+    manifests that it used, by their ids. ``requester`` is who has started it, if a gateway knows that.
     ``mcp_tools`` are the tools of MCPServers, ``operations`` those of OpenAPI documents, and ``descriptions`` those of
     remote agents, by the ids of their manifests. ``requests`` are those of clients while it ran. ``fork`` is what it
     has gone on from: then it has only the calls after that.
@@ -121,6 +122,7 @@ class Recording(JsonModel):
     requester: str | None = None
     query: JsonObject | None = None
     before: tuple[Message, ...] = ()
+    attachments: dict[str, str] = {}
     manifests: dict[str, str] = {}
     mcp_tools: dict[str, tuple[JsonObject, ...]] = {}
     operations: dict[str, dict[str, JsonObject]] = {}
@@ -130,15 +132,25 @@ class Recording(JsonModel):
     fork: RecordedFork | None = None
 
     def write(self, path: Path) -> None:
-        """Writes the file. Messages and tools that several requests contain are in it once."""
+        """Writes the file, whole or not at all. Messages and tools that several requests contain are in it once.
+
+        Raises UsageError if it can't be written.
+        """
         data = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        path.write_text(readable(_packed({"version": self.version, **data})) + "\n")
+        new = path.with_name(f"{path.name}.new")
+        try:
+            new.write_text(readable(_packed({"version": self.version, **data})) + "\n", encoding="utf-8")
+            new.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise UsageError(f"the recording {path} can't be written: {error.strerror}") from None
 
     @classmethod
     def read(cls, path: Path) -> "Recording":
         """Reads a file. Raises UsageError if it can't be read, or is not a recording."""
         try:
-            data = json.loads(path.read_text())
+            data = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(data, dict):
                 raise ValueError("it is not a JSON object")
             return cls.model_validate(_unpacked(data))

@@ -500,6 +500,50 @@ def test_models_that_are_live_are_asked_only_for_what_is_new_and_the_file_is_upd
     assert KEY not in path.read_text()
 
 
+def test_a_live_call_that_the_recording_does_not_have_is_a_change(
+    baton_environment: EnvironmentFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def desk(*names: str) -> baton.Team:
+        members = [baton.Agent(name, prompt="You write.") for name in names]
+        return baton.Team("desk", strategy="sequential", members=members)
+
+    env = baton_environment(desk("writer"), model=lambda _: "Done.")
+    run = env.wait(env.start("team/desk", "Write."))
+    env.wait(run.result())
+    path = tmp_path / f"desk{SUFFIX}"
+    env.wait(env.record(run, path))
+    with ScriptedModel(lambda _: "Done.").serve() as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        changed = replay(path, desk("writer", "editor"), models="live", update=True)
+    assert (changed.unchanged, changed.calls_unchanged, changed.updated) == (False, False, True)
+    assert changed.report.startswith("1 call was made that the recording does not have")
+    assert replay(path, desk("writer", "editor")).unchanged
+
+
+def test_a_recording_that_can_not_be_written_stays_as_it_was(parcel: Path) -> None:
+    before = parcel.read_bytes()
+    parcel.with_name(f"{parcel.name}.new").mkdir()
+    with pytest.raises(UsageError, match=r"the recording .*parcel\.run\.json can't be written: Is a directory"):
+        Recording.read(parcel).write(parcel)
+    assert parcel.read_bytes() == before
+
+
+def test_a_run_that_can_not_end_is_terminated_when_its_replay_has_no_more_time(
+    parcel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baton.testing.replays.CANCEL_SECONDS", 0.5)
+    parcel.write_text(parcel.read_text().replace('"workflow": "query"', '"workflow": "no-such-workflow"'))
+    with pytest.raises(UsageError, match=r"the replay of clerk-\w+ can't end: its workflow tasks fail"):
+        replay(parcel, clerk(), timeout=0.5)
+
+
+def test_the_command_replays_with_the_functions_of_the_setting(parcel: Path, tmp_path: Path) -> None:
+    env = process_env(BATON_FUNCTIONS="no_such_module")
+    done = run_baton("test", "-f", SAMPLES / "support.yaml", parcel, env=env, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "error: BATON_FUNCTIONS: there is no module 'no_such_module'\n")
+
+
 def test_decisions_and_messages_of_people_are_replayed(baton_environment: EnvironmentFactory, tmp_path: Path) -> None:
     approving = baton.Manifest(
         "Tool",
@@ -689,6 +733,22 @@ def test_a_run_that_continues_a_conversation_is_replayed_with_its_earlier_messag
     replayed = replay(path, agent)
     assert replayed.unchanged, replayed.report
     assert replayed.answer == "4 messages"
+
+
+def test_a_run_that_continues_a_conversation_with_an_image_is_replayed(
+    baton_environment: EnvironmentFactory, tmp_path: Path
+) -> None:
+    agent = baton.Agent("a", prompt="You look.")
+    env = baton_environment(agent, model=lambda _: "Seen.")
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGFsbG8="}}
+    look = {"role": "user", "content": [{"type": "text", "text": "Look."}, image]}
+    for question in ([look], "And now?"):
+        run = env.wait(env.start("agent/a", question, conversation="talk"))
+        env.wait(run.result())
+    path = tmp_path / f"a{SUFFIX}"
+    env.wait(env.record(run, path))
+    replayed = replay(path, agent)
+    assert replayed.unchanged, replayed.report
 
 
 def test_a_run_that_a_plain_client_has_started_is_replayed(
@@ -1211,6 +1271,38 @@ def test_what_clients_have_sent_is_sent_during_the_live_calls_that_replace_the_r
     assert [request.during for request in Recording.read(path).requests] == [1]
     assert "Be quick." in str(Recording.read(path).calls[1].request["messages"])
     assert replay(path, desk("You listen.", "one", "two")).unchanged
+
+
+def test_a_live_call_that_is_repeated_after_a_failure_counts_once(
+    baton_environment: EnvironmentFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def desk(prompt: str) -> baton.Team:
+        agent = baton.Agent("one", prompt=prompt)
+        return baton.Team("desk", strategy="round-robin", members=[agent], max_turns=3, on_max_turns="complete")
+
+    asked, steered = threading.Event(), threading.Event()
+
+    def wait_for_message(request: Request) -> str:
+        if len(request["messages"]) > 2:  # the second turn
+            asked.set()
+            steered.wait(60)
+        return "done"
+
+    env = baton_environment(desk("You talk."), model=wait_for_message)
+    run = env.wait(env.start("team/desk", "Talk."))
+    assert asked.wait(60)
+    env.wait(run.steer("Be quick.", "bob"))
+    steered.set()
+    env.wait(run.result())
+    path = tmp_path / f"desk{SUFFIX}"
+    env.wait(env.record(run, path))
+    replies = iter([Reply(status=503, text="busy")])
+    with ScriptedModel(lambda _: next(replies, Reply(text="live"))).serve() as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        assert replay(path, desk("You listen."), models="live", update=True).live_calls == 3
+    calls = Recording.read(path).calls
+    assert ["Be quick." in str(call.request["messages"]) for call in calls] == [False, False, True]
 
 
 def test_a_run_whose_personal_data_was_redacted_is_replayed_without_the_setting(
