@@ -15,7 +15,10 @@ INTERVALS = "Means with 95 % confidence intervals"
 
 
 class Measured(NamedTuple):
-    """The values of one evaluation, by case, each with those of its repeats; an assertion is 1 or 0."""
+    """The values of one evaluation, by case, each with those of its repeats; an assertion is 1 or 0.
+
+    ``is_share``: all values are assertions.
+    """
 
     is_share: bool
     values: dict[str, list[float]]
@@ -29,18 +32,16 @@ class Measured(NamedTuple):
 def measured(report: Report) -> dict[str, Measured]:
     """The evaluations of a report by name: assertions and scores.
 
-    A case whose run has failed has neither: see ``compare_with_baseline``.
+    An evaluator may return an assertion for one case and a score for another: both are values of its evaluation. A case
+    whose run has failed has neither: see ``compare_with_baseline``.
     """
-    assertions: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    scores: set[str] = set()
     for case in report.cases:
-        for name, assertion in case.assertions.items():
-            assertions[name][case_name(case)].append(float(assertion.value))
-        for name, score in case.scores.items():
-            scores[name][case_name(case)].append(float(score.value))
-    found = {name: Measured(False, dict(values)) for name, values in scores.items()}
-    found.update({name: Measured(True, dict(values)) for name, values in assertions.items()})
-    return dict(sorted(found.items()))
+        scores.update(case.scores)
+        for name, result in (*case.assertions.items(), *case.scores.items()):
+            found[name][case_name(case)].append(float(result.value))
+    return {name: Measured(name not in scores, dict(values)) for name, values in sorted(found.items())}
 
 
 def case_name(case: ReportCase[Any, Any, Any] | ReportCaseFailure[Any, Any, Any]) -> str:
@@ -94,6 +95,7 @@ def compare_with_baseline(report: Report, baseline: Report, tolerance: float = 0
     of its own.
     """
     before, now = measured(baseline), measured(report)
+    runs_before, runs = (Counter(map(case_name, one.cases)) for one in (baseline, report))
     regressions: list[Regression] = []
     notes: list[str] = []
     for name, earlier in before.items():
@@ -102,6 +104,14 @@ def compare_with_baseline(report: Report, baseline: Report, tolerance: float = 0
         if current is None or not common:
             notes.append(f"{name} is in the baseline alone")
             continue
+        # A judge may leave out a verdict that it has given before: those cases are not compared.
+        lacking = [
+            case
+            for case, values in earlier.values.items()
+            if case in runs and len(current.values.get(case, ())) / runs[case] < len(values) / runs_before[case]
+        ]
+        if lacking:
+            notes.append(f"{name} is missing more often than in the baseline: {', '.join(sorted(lacking))}")
         falls = {case: fmean(earlier.values[case]) - fmean(current.values[case]) for case in common}
         fall = fmean(falls.values())
         if fall <= tolerance + 1e-9:

@@ -164,6 +164,24 @@ async def test_a_judge_is_a_run_that_is_asked_once(env: Environment) -> None:
     assert "<Answer>\nA\n</Answer>" in text
 
 
+async def test_a_verdict_has_the_same_name_whatever_else_the_judge_answers(env: Environment) -> None:
+    def answer(request: Request) -> Reply:
+        text = request["messages"][-1]["content"]
+        verdict = {"passed": False} if "<Answer>\nA\n" in text else {"score": 0.5}
+        return Reply(text=json.dumps(verdict)) if "Criteria" in text else shout(request)
+
+    env.answer = answer
+    evaluators: list[Evaluator[Any, Any, Any]] = [
+        AgentJudge("Is it loud?"),
+        AgentJudge("Is it polite?", evaluation_name="tone"),
+    ]
+    async with connection(env) as opened:
+        report = await baton.evaluate(dataset("a", "b", evaluators=evaluators), SHOUTER, connection=opened)
+    a, b = report.cases
+    assert ({*a.assertions}, {*a.scores}) == ({"judge_passed", "tone_passed"}, set())
+    assert ({*b.assertions}, {*b.scores}) == (set(), {"judge_score", "tone_score"})
+
+
 async def test_a_failed_run_is_among_the_failures_and_a_judge_without_a_verdict_among_those_of_evaluators(
     env: Environment,
 ) -> None:
@@ -296,10 +314,27 @@ async def test_a_run_that_is_started_once_is_not_started_again_after_its_end(env
 SOURCE = EvaluatorSpec(name="Check", arguments=None)
 
 
-def completed(name: str, repeat: int = 0, *, reason: str = "", evaluator_has_failed: bool = False) -> ReportCase:
-    """A repeat of a case whose run has completed, and for which an evaluator gives a ``reason``, or has failed."""
+def result_of(name: str, value: Any, reason: str = "") -> EvaluationResult[Any]:
+    return EvaluationResult(name=name, value=value, reason=reason, source=SOURCE)
+
+
+def completed(
+    name: str,
+    repeat: int = 0,
+    *,
+    reason: str = "",
+    evaluator_has_failed: bool = False,
+    metrics: dict[str, float] | None = None,
+    **results: bool | float,
+) -> ReportCase:
+    """A repeat of a case whose run has completed, and for which evaluators give ``results``, or one has failed.
+
+    Without ``results``, there is the assertion ``check``.
+    """
     failures = [EvaluatorFailure(name="check", error_message=reason, error_stacktrace="", source=SOURCE)]
-    result = EvaluationResult(name="check", value=True, reason=reason, source=SOURCE)
+    found = {} if evaluator_has_failed else results or {"check": True}
+    assertions = {name: result_of(name, value, reason) for name, value in found.items() if isinstance(value, bool)}
+    scores = {name: result_of(name, value, reason) for name, value in found.items() if name not in assertions}
     return ReportCase(
         name=f"{name} [{repeat}]",
         source_case_name=name,
@@ -307,11 +342,11 @@ def completed(name: str, repeat: int = 0, *, reason: str = "", evaluator_has_fai
         metadata=None,
         expected_output=None,
         output="So.",
-        metrics={},
+        metrics=metrics or {},
         attributes={"stop_reason": "completed"},
-        scores={},
+        scores=scores,
         labels={},
-        assertions={} if evaluator_has_failed else {"check": result},
+        assertions=assertions,
         task_duration=1.0,
         total_duration=1.0,
         evaluator_failures=failures if evaluator_has_failed else [],
@@ -360,6 +395,31 @@ def test_more_failures_of_an_evaluator_than_in_the_baseline_are_a_regression() -
     (regression,) = compare_with_baseline(now, before).regressions
     assert regression == Regression("check (the evaluator has failed)", 0.5, 0.0, ("late",))
     assert compare_with_baseline(before, now).regressions == ()
+
+
+def test_an_evaluation_that_is_missing_more_often_than_in_the_baseline_is_noted() -> None:
+    both: dict[str, Any] = {"judge_passed": True, "judge_score": 0.9}
+    before = report_of(*(completed(name, repeat, **both) for name in ("late", "lost") for repeat in range(2)))
+    now = report_of(
+        completed("late", 0, **both),
+        completed("late", 1, judge_score=0.9),
+        *(completed("lost", repeat, judge_passed=True) for repeat in range(2)),
+    )
+    assert compare_with_baseline(now, before) == (
+        (),
+        (
+            "judge_passed is missing more often than in the baseline: late",
+            "judge_score is missing more often than in the baseline: lost",
+        ),
+    )
+    assert compare_with_baseline(before, now) == ((), ())
+
+
+def test_an_assertion_of_one_case_does_not_replace_the_score_of_another() -> None:
+    before = report_of(completed("late", check=0.9), completed("lost", check=True))
+    now = report_of(completed("late", check=0.1), completed("lost", check=True))
+    (regression,) = compare_with_baseline(now, before).regressions
+    assert (regression.before, round(regression.now, 2), regression.cases) == (0.95, 0.55, ("late",))
 
 
 def test_nothing_that_a_judge_or_a_service_has_said_is_a_command_to_the_terminal(
