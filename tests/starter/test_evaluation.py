@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +204,7 @@ async def test_a_failed_run_is_among_the_failures_and_a_judge_without_a_verdict_
 async def test_a_case_that_cannot_run_is_an_error_before_anything_is_paid_for(env: Environment) -> None:
     wrong = Dataset(name="wrong", cases=[Case(inputs="a"), Case(inputs=7)])
     async with connection(env) as opened:
-        with pytest.raises(TypeError, match="input is a number"):
+        with pytest.raises(TypeError, match="case 2: input is a number"):
             await baton.evaluate(wrong, SHOUTER, connection=opened)
     assert env.model.requests == []
 
@@ -278,11 +279,17 @@ def test_mistakes_in_files_are_named_before_anything_is_paid_for(machine: UserMa
         ({"evaluators": ["Nothing"]}, "Nothing"),
         ({"evaluators": [{"Speakers": [["one"]]}]}, "Speakers needs a list of names"),
         ({"cases": []}, "has no cases"),
+        ({"cases": [{"name": "late", "inputs": 42}]}, "cases.yaml: case late: input is a number, must be"),
+        (
+            {"cases": [{"inputs": "a"}, {"inputs": {"day": date(2026, 1, 31)}}]},
+            "cases.yaml: case 2: input can't be written as JSON: Object of type date",
+        ),
         ({}, "name the target, such as team/NAME; the files have: agent/one, agent/two"),
     ):
-        done = machine.run("eval", "-f", write_cases(machine.folder, **changes), "-f", manifests)
+        target = () if "agent/one" in told else ("agent/one",)
+        done = machine.run("eval", *target, "-f", write_cases(machine.folder, **changes), "-f", manifests)
         assert done.returncode == 1
-        assert told in done.stderr
+        assert told in " ".join(done.stderr.split())
     cases = write_cases(machine.folder)
     done = machine.run("eval", "agent/one", "-f", cases, "-f", manifests, "--save", "no-folder/report.json")
     assert (done.returncode, "no-folder/report.json can't be written" in done.stderr) == (1, True)
