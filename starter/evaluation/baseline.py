@@ -1,6 +1,7 @@
 """Compares a report with an earlier one, the baseline: which evaluations have become worse."""
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -49,16 +50,32 @@ def case_name(case: ReportCase[Any, Any, Any] | ReportCaseFailure[Any, Any, Any]
     return case.source_case_name or case.name
 
 
+Amount = Callable[[ReportCase[Any, Any, Any]], float | None]
+"""What is read of a completed run, such as its cost; None if that is not known."""
+
+
+def interval_of_runs(report: Report, amount: Amount) -> Interval | None:
+    """The mean of an amount over the completed runs; None if it is known of none."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for case in report.cases:
+        if (value := amount(case)) is not None:
+            values[case_name(case)].append(value)
+    return amount_interval([*values.values()]) if values else None
+
+
 def add_intervals(report: Report) -> None:
     """Adds the table of intervals to the analyses of a report."""
     rows: list[list[str | int | float | bool | None]] = []
     found = {name: one.interval for name, one in measured(report).items()}
-    for metric in ("cost", "output_tokens", "turns"):
-        values = [case.metrics[metric] for case in report.cases if metric in case.metrics]
-        if values:
-            found[metric] = amount_interval(values)
-    if report.cases:
-        found["seconds"] = amount_interval([case.task_duration for case in report.cases])
+    amounts: dict[str, Amount] = {
+        "cost": lambda case: case.metrics.get("cost"),
+        "output_tokens": lambda case: case.metrics.get("output_tokens"),
+        "turns": lambda case: case.metrics.get("turns"),
+        "seconds": lambda case: case.task_duration,
+    }
+    for name, amount in amounts.items():
+        if of_runs := interval_of_runs(report, amount):
+            found[name] = of_runs
     for name, interval in found.items():
         low, high = round(interval.low, 4), round(interval.high, 4)
         rows.append([name, interval.values, round(interval.mean, 4), low, high])

@@ -34,7 +34,8 @@ import baton
 from baton.evaluation import AgentJudge, MaxCost, Speakers, StoppedWith
 from baton.starter.cli.evaluate import is_good, print_report
 from baton.starter.cli.options import OutputFormat
-from baton.starter.evaluation.baseline import Regression, compare_with_baseline
+from baton.starter.evaluation.baseline import Regression, add_intervals, compare_with_baseline
+from baton.starter.evaluation.comparison import VariantReport, compare_variants
 from baton.starter.evaluation.evaluators import read_verdict
 from baton.starter.evaluation.intervals import amount_interval, grouped_interval, mean_interval, share_interval
 from baton.testing import Reply, Request
@@ -219,11 +220,45 @@ def test_verdicts_are_read_from_answers() -> None:
 def test_intervals_are_those_of_the_textbooks() -> None:
     assert [round(one, 3) for one in share_interval(8, 10)[:3]] == [0.8, 0.49, 0.943]
     assert [round(one, 2) for one in mean_interval([1.0, 2.0, 3.0, 4.0, 5.0])[:3]] == [3.0, 1.04, 4.96]
-    assert amount_interval([0.1, 0.2, 1.4]).low == 0, "no run takes less than no time"
+    assert amount_interval([[0.1, 0.2, 1.4]]).low == 0, "no run takes less than no time"
     two = mean_interval([0.0, 1.0])
     assert math.isclose(two.high - two.mean, 12.706 * 0.5, rel_tol=1e-3)
     repeated = grouped_interval([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]], shares=True)
     assert (repeated.mean, repeated.low, repeated.high, repeated.values) == (0.5, 0.0, 1.0, 6)
+
+
+def test_repeats_of_a_case_do_not_narrow_the_intervals_of_cost_tokens_turns_and_seconds() -> None:
+    used = {"one": 10.0, "two": 20.0, "three": 60.0}
+    cases = [
+        completed(name, repeat, metrics=dict.fromkeys(("cost", "input_tokens", "output_tokens", "turns"), amount))
+        for name, amount in used.items()
+        for repeat in range(5)
+    ]
+    for case in cases:
+        case.task_duration = case.metrics["cost"]
+    report = report_of(*cases)
+    add_intervals(report)
+    rows = {row[0]: row[1:] for row in report.analyses[0].model_dump()["rows"]}
+    independent = mean_interval([*used.values()])
+    expected = [15, 30, 0, round(independent.high, 4)]
+    assert {name: rows[name] for name in ("cost", "output_tokens", "turns", "seconds")} == dict.fromkeys(
+        ("cost", "output_tokens", "turns", "seconds"), expected
+    )
+    (variant,) = compare_variants("c", dataset("a"), [VariantReport("small", "agent/one", report)]).variants
+    assert variant.cost
+    assert variant.tokens
+    assert variant.seconds
+    assert variant.cost == variant.seconds
+    assert (variant.cost.low, variant.cost.high, variant.cost.values) == (0, independent.high, 15)
+    assert variant.tokens.high == 2 * independent.high
+
+
+def test_repeats_that_have_all_passed_have_an_interval_by_the_number_of_their_cases() -> None:
+    passed = grouped_interval([[1.0] * 3, [1.0] * 3], shares=True)
+    assert passed == share_interval(2, 2)._replace(values=6)
+    assert passed.low < 0.4
+    half = grouped_interval([[1.0, 0.0], [0.0, 1.0]], shares=True)
+    assert half == share_interval(1, 2)._replace(values=4)
 
 
 CASES = {
