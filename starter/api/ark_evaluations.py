@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_evals import Case, Dataset
 from pydantic_evals.evaluators import Evaluator as CaseEvaluator
@@ -33,6 +33,13 @@ from .handle import Handle
 
 BATCHES = "Batch evaluations"
 """The title of the table of batches among the analyses of a report."""
+
+
+class Outcome(NamedTuple):
+    """The outcome of an Evaluation: its mean score, None if no evaluator gave one, and whether all of it has passed."""
+
+    score: float | None
+    passed: bool
 
 
 @dataclass(frozen=True)
@@ -168,7 +175,17 @@ class _ArkEvaluations:
             raise UsageError(
                 f"{evaluation.id}: items, template and querySelector are not supported yet: name evaluations"
             )
-        self._evaluations_of(evaluation)
+        self._check_cycles(evaluation, [])
+
+    def _check_cycles(self, evaluation: Evaluation, batches: list[str]) -> None:
+        """Raises UsageError if a batch is among its own evaluations; ``batches`` are those that led to it."""
+        if evaluation.spec.kind_of != "batch":
+            return
+        path = [*batches, evaluation.id]
+        if evaluation.id in batches:
+            raise UsageError(f"{evaluation.id}: a batch can't contain itself: {' → '.join(path)}")
+        for one in self._evaluations_of(evaluation):
+            self._check_cycles(one, path)
 
     def _evaluations_of(self, batch: Evaluation) -> list[Evaluation]:
         """The evaluations of a batch. Raises UsageError if one is not in the files."""
@@ -270,13 +287,23 @@ class _ArkEvaluations:
             passed.setdefault(name, []).append(bool(case.assertions) and all(a.value for a in case.assertions.values()))
         for failure in report.failures:
             passed.setdefault(_evaluation_of(failure), []).append(False)
+
+        def outcome_of(evaluation: Evaluation) -> Outcome:
+            if evaluation.spec.kind_of == "batch":
+                outcomes = [outcome_of(one) for one in self._evaluations_of(evaluation)]
+                # A dataset of many cases counts as much as an evaluation of one answer.
+                values = [one.score for one in outcomes if one.score is not None]
+                return Outcome(fmean(values) if values else None, all(one.passed for one in outcomes))
+            name = self._name(evaluation)
+            values = scores.get(name, [])
+            return Outcome(fmean(values) if values else None, all(passed.get(name, [False])))
+
         rows: list[list[str | int | float | bool | None]] = []
         for evaluation in self._evaluations:
             if evaluation.spec.kind_of == "batch":
-                names = [self._name(one) for one in self._evaluations_of(evaluation)]
-                values = [score for name in names for score in scores.get(name, ())]
-                whole = all(all(passed.get(name, [False])) for name in names)
-                rows.append([self._name(evaluation), len(names), round(fmean(values), 6) if values else None, whole])
+                outcome = outcome_of(evaluation)
+                score = None if outcome.score is None else round(outcome.score, 6)
+                rows.append([self._name(evaluation), len(self._evaluations_of(evaluation)), score, outcome.passed])
         if rows:
             columns = ["evaluation", "evaluations", "score", "passed"]
             report.analyses.append(TableResult(title=BATCHES, columns=columns, rows=rows))

@@ -73,14 +73,18 @@ A list has texts, images and files, ``["Describe this:", baton.Image("chart.png"
 def input_fields(value: RunInput) -> dict[str, Any]:
     """The fields of a query for an input; of a mapping, its only field ``goal``, or JSON, as tools take it.
 
-    Raises TypeError for a list of other values.
+    Raises TypeError for a list of other values, and for a mapping with a value that JSON does not have.
     """
     if isinstance(value, str):
         return {"input": value}
     if isinstance(value, Mapping):
         goal = value.get("goal")
-        only_goal = isinstance(goal, str) and len(value) == 1
-        return {"input": goal if only_goal else json.dumps(dict(value), ensure_ascii=False)}
+        if isinstance(goal, str) and len(value) == 1:
+            return {"input": goal}
+        try:
+            return {"input": json.dumps(dict(value), ensure_ascii=False)}
+        except TypeError as error:
+            raise TypeError(f"input can't be written as JSON: {error}") from None
     if all(isinstance(message, Mapping) and "role" in message for message in value):
         messages = [dict(message) for message in value if isinstance(message, Mapping)]
         return {"type": "messages", "input": [{**message, "content": _content(message)} for message in messages]}

@@ -49,6 +49,10 @@ Judges = Sequence[ResourceDefinition[Any]] | Mapping[str, ResourceDefinition[Any
 """Definitions among which judges and their models are found: a list, or the manifests of files."""
 
 
+class CaseInputsError(TypeError):
+    """No run can be started with the inputs of a case; the text names the case."""
+
+
 class CaseOptions(TypedDict, total=False):
     """Options of the runs of all cases, as those of ``baton.run``."""
 
@@ -358,7 +362,10 @@ class _Evaluation:
         from ..evaluation.evaluators import ASSESSORS  # noqa: PLC0415  # an extra
 
         for number, case in enumerate(self.dataset.cases, 1):
-            digest = self.subject.digest(case.inputs)
+            try:
+                digest = self.subject.digest(case.inputs)
+            except TypeError as error:
+                raise CaseInputsError(f"case {case.name or number}: {error}") from None
             known = hashlib.sha256(f"{case.name or number} {digest}".encode()).hexdigest()[:10]
             self._run_ids[id(case)] = f"{self.id}-{slug(case.name or f'case-{number}')}-{known}"
         target = self.subject.shown

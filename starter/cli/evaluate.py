@@ -20,7 +20,7 @@ from ...resources.loader import load_files
 from ..api.ark_evaluations import evaluate_ark, has_evaluations
 from ..api.client import Connection, Target
 from ..api.definitions import Manifests, ResourceDefinition, load
-from ..api.evaluate import compare, evaluate, slug
+from ..api.evaluate import CaseInputsError, compare, evaluate, slug
 from ..errors import UsageError
 from ..evaluation.baseline import compare_with_baseline
 from ..evaluation.comparison import VariantsComparison
@@ -84,7 +84,7 @@ async def run_comparison(
     place = at if at is not None else variants.at
     comparison = own_id or new_run_id(slug(path.stem))
     print_message(f"comparison {comparison}", style="dim")
-    with explain_return(comparison):
+    with explain_return(comparison), errors_of_cases_in(path):
         async with Connection() as connection:
             if variants.run is not None:
                 await check_targets(connection, variants.run, variants)
@@ -135,7 +135,7 @@ async def run_evaluation(settings: EvaluationSettings) -> bool:
     target = find_target(files, settings.target)
     evaluation = settings.id or new_run_id(slug(dataset.name))
     print_message(f"evaluation {evaluation}", style="dim")
-    with explain_return(evaluation):
+    with explain_return(evaluation), errors_of_cases_in(datasets[0]):
         async with Connection() as connection:
             report = await evaluate(
                 dataset,
@@ -271,6 +271,15 @@ def read_report(path: Path) -> EvaluationReport[Any, Any, Any]:
         return EvaluationReportAdapter.validate_json(path.read_bytes())
     except ValidationError as error:
         raise UsageError(f"{path} is not a pydantic-evals report: {error.errors()[0]['msg']}") from None
+
+
+@contextmanager
+def errors_of_cases_in(path: Path) -> Iterator[None]:
+    """Names the file of a case whose inputs are wrong. Raises UsageError."""
+    try:
+        yield
+    except CaseInputsError as error:
+        raise UsageError(f"{path}: {error}") from None
 
 
 @contextmanager

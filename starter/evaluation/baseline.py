@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -16,7 +17,10 @@ INTERVALS = "Means with 95 % confidence intervals"
 
 
 class Measured(NamedTuple):
-    """The values of one evaluation, by case, each with those of its repeats; an assertion is 1 or 0."""
+    """The values of one evaluation, by case, each with those of its repeats; an assertion is 1 or 0.
+
+    ``is_share``: all values are assertions.
+    """
 
     is_share: bool
     values: dict[str, list[float]]
@@ -30,18 +34,16 @@ class Measured(NamedTuple):
 def measured(report: Report) -> dict[str, Measured]:
     """The evaluations of a report by name: assertions and scores.
 
-    A case whose run has failed has neither: see ``compare_with_baseline``.
+    An evaluator may return an assertion for one case and a score for another: both are values of its evaluation. A case
+    whose run has failed has neither: see ``compare_with_baseline``.
     """
-    assertions: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    scores: set[str] = set()
     for case in report.cases:
-        for name, assertion in case.assertions.items():
-            assertions[name][case_name(case)].append(float(assertion.value))
-        for name, score in case.scores.items():
-            scores[name][case_name(case)].append(float(score.value))
-    found = {name: Measured(False, dict(values)) for name, values in scores.items()}
-    found.update({name: Measured(True, dict(values)) for name, values in assertions.items()})
-    return dict(sorted(found.items()))
+        scores.update(case.scores)
+        for name, result in (*case.assertions.items(), *case.scores.items()):
+            found[name][case_name(case)].append(float(result.value))
+    return {name: Measured(name not in scores, dict(values)) for name, values in sorted(found.items())}
 
 
 def case_name(case: ReportCase[Any, Any, Any] | ReportCaseFailure[Any, Any, Any]) -> str:
@@ -49,16 +51,32 @@ def case_name(case: ReportCase[Any, Any, Any] | ReportCaseFailure[Any, Any, Any]
     return case.source_case_name or case.name
 
 
+Amount = Callable[[ReportCase[Any, Any, Any]], float | None]
+"""What is read of a completed run, such as its cost; None if that is not known."""
+
+
+def interval_of_runs(report: Report, amount: Amount) -> Interval | None:
+    """The mean of an amount over the completed runs; None if it is known of none."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for case in report.cases:
+        if (value := amount(case)) is not None:
+            values[case_name(case)].append(value)
+    return amount_interval([*values.values()]) if values else None
+
+
 def add_intervals(report: Report) -> None:
     """Adds the table of intervals to the analyses of a report."""
     rows: list[list[str | int | float | bool | None]] = []
     found = {name: one.interval for name, one in measured(report).items()}
-    for metric in ("cost", "output_tokens", "turns"):
-        values = [case.metrics[metric] for case in report.cases if metric in case.metrics]
-        if values:
-            found[metric] = amount_interval(values)
-    if report.cases:
-        found["seconds"] = amount_interval([case.task_duration for case in report.cases])
+    amounts: dict[str, Amount] = {
+        "cost": lambda case: case.metrics.get("cost"),
+        "output_tokens": lambda case: case.metrics.get("output_tokens"),
+        "turns": lambda case: case.metrics.get("turns"),
+        "seconds": lambda case: case.task_duration,
+    }
+    for name, amount in amounts.items():
+        if of_runs := interval_of_runs(report, amount):
+            found[name] = of_runs
     for name, interval in found.items():
         low, high = round(interval.low, 4), round(interval.high, 4)
         rows.append([name, interval.values, round(interval.mean, 4), low, high])
@@ -95,6 +113,7 @@ def compare_with_baseline(report: Report, baseline: Report, tolerance: float = 0
     failed, is a regression of its own.
     """
     before, now = measured(baseline), measured(report)
+    runs_before, runs = (Counter(map(case_name, one.cases)) for one in (baseline, report))
     regressions: list[Regression] = []
     notes: list[str] = []
     for name, earlier in before.items():
@@ -103,6 +122,14 @@ def compare_with_baseline(report: Report, baseline: Report, tolerance: float = 0
         if current is None or not common:
             notes.append(f"{name} is in the baseline alone")
             continue
+        # A judge may leave out a verdict that it has given before: those cases are not compared.
+        lacking = [
+            case
+            for case, values in earlier.values.items()
+            if case in runs and len(current.values.get(case, ())) / runs[case] < len(values) / runs_before[case]
+        ]
+        if lacking:
+            notes.append(f"{name} is missing more often than in the baseline: {', '.join(sorted(lacking))}")
         falls = {case: fmean(earlier.values[case]) - fmean(current.values[case]) for case in common}
         fall = fmean(falls.values())
         if fall <= tolerance + 1e-9:

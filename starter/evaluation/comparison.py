@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from pydantic_evals import Dataset
 from pydantic_evals.reporting import EvaluationReport
 
-from .baseline import case_name, measured
-from .intervals import Interval, amount_interval, grouped_interval
+from .baseline import case_name, interval_of_runs, measured
+from .intervals import Interval, grouped_interval
 
 
 class Estimate(BaseModel):
@@ -93,17 +93,18 @@ def _compared(
     if report.failures:
         reasons["failed"] = len(report.failures)
     quality = _quality([*qualities.values()]) if has_evaluators and qualities else None
-    costs = [case.metrics["cost"] for case in report.cases if "cost" in case.metrics]
-    tokens = [case.metrics["input_tokens"] + case.metrics["output_tokens"] for case in report.cases]
+    cost = interval_of_runs(report, lambda case: case.metrics.get("cost"))
+    tokens = interval_of_runs(report, lambda case: case.metrics["input_tokens"] + case.metrics["output_tokens"])
+    seconds = interval_of_runs(report, lambda case: case.task_duration)
     return ComparedVariant(
         name=name,
         target=target,
         runs=len(report.cases) + len(report.failures),
         failed=len(report.failures),
         quality=Estimate.of(quality) if quality else None,
-        cost=Estimate.of(amount_interval(costs)) if costs else None,
-        tokens=Estimate.of(amount_interval(tokens)) if tokens else None,
-        seconds=Estimate.of(amount_interval([case.task_duration for case in report.cases])) if report.cases else None,
+        cost=Estimate.of(cost) if cost else None,
+        tokens=Estimate.of(tokens) if tokens else None,
+        seconds=Estimate.of(seconds) if seconds else None,
         stop_reasons=dict(reasons),
         evaluations={key: Estimate.of(one.interval) for key, one in measured(report).items()},
         errors=[*dict.fromkeys(failure.error_message for failure in report.failures)],

@@ -52,7 +52,8 @@ class AgentJudge(Evaluator[Any, Any, Any]):
     ``agent`` is an agent in the files or of the workers; without one a default judge is asked, with the Model
     ``model`` or else the default one. The call is a run of its own, whose id follows from that of the case's run, the
     judge's manifests and what it is asked: it is never paid for twice. The judge answers with JSON, as in
-    ``{"reason": "…", "passed": true, "score": 0.8}``; ``passed`` becomes an assertion, ``score`` a score.
+    ``{"reason": "…", "passed": true, "score": 0.8}``; ``passed`` becomes the assertion ``judge_passed``, and ``score``
+    the score ``judge_score``. ``evaluation_name`` replaces ``judge`` in these names.
     ``include_messages`` shows it all messages of the run, and ``include_tool_calls`` the tool calls.
     """
 
@@ -66,7 +67,7 @@ class AgentJudge(Evaluator[Any, Any, Any]):
     evaluation_name: str | None = None
 
     def get_default_evaluation_name(self) -> str:
-        """The name in reports."""
+        """The beginning of the names in reports."""
         return self.evaluation_name or "judge"
 
     async def evaluate(self, ctx: EvaluatorContext[Any, Any, Any]) -> EvaluatorOutput:
@@ -74,15 +75,12 @@ class AgentJudge(Evaluator[Any, Any, Any]):
         answer = await assessors().ask_judge(self.agent, self.model, self._text(ctx), ctx.attributes[RUN])
         verdict = read_verdict(answer)
         name = self.get_default_evaluation_name()
+        # The names don't depend on what else was answered: otherwise a verdict would not be compared with earlier ones.
         results: dict[str, EvaluationReason] = {}
         if verdict.passed is not None:
-            results[f"{name}_passed" if verdict.score is not None else name] = EvaluationReason(
-                verdict.passed, verdict.reason
-            )
+            results[f"{name}_passed"] = EvaluationReason(verdict.passed, verdict.reason)
         if verdict.score is not None:
-            results[f"{name}_score" if verdict.passed is not None else name] = EvaluationReason(
-                verdict.score, verdict.reason
-            )
+            results[f"{name}_score"] = EvaluationReason(verdict.score, verdict.reason)
         return results
 
     def _text(self, ctx: EvaluatorContext[Any, Any, Any]) -> str:

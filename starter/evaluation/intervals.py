@@ -27,22 +27,14 @@ class Interval(NamedTuple):
         return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
-def mean_interval(values: Sequence[float], bounds: tuple[float, float] | None = None) -> Interval:
-    """The mean of independent values, with Student's interval, cut to ``bounds``. Raises ValueError without a value."""
+def mean_interval(values: Sequence[float]) -> Interval:
+    """The mean of independent values, with Student's interval. Raises ValueError without a value."""
     mean = fmean(values)
     count = len(values)
     if count < 2:
         return Interval(mean, mean, mean, count)
     half = _student(count - 1) * stdev(values) / math.sqrt(count)
-    low, high = mean - half, mean + half
-    if bounds:
-        low, high = max(low, bounds[0]), min(high, bounds[1])
-    return Interval(mean, low, high, count)
-
-
-def amount_interval(values: Sequence[float]) -> Interval:
-    """As ``mean_interval``, for what is never negative: seconds, tokens, cost."""
-    return mean_interval(values, (0.0, math.inf))
+    return Interval(mean, mean - half, mean + half, count)
 
 
 def share_interval(successes: float, count: int) -> Interval:
@@ -58,14 +50,25 @@ def grouped_interval(groups: Sequence[Sequence[float]], *, shares: bool) -> Inte
     """The mean over groups, each of which has the values of one case's repeats.
 
     Repeats of one case are not independent, so the interval is that of the groups' means; of a single group it is that
-    of its values. ``shares``: the values are 1 for a success and 0 otherwise.
+    of its values. ``shares``: the values are 1 for a success and 0 otherwise. Raises ValueError without a value.
     """
     values = [value for group in groups for value in group]
     if shares and (len(groups) == 1 or all(len(group) == 1 for group in groups)):
         return share_interval(sum(values), len(values))
     means = values if len(groups) == 1 else [fmean(group) for group in groups]
-    interval = mean_interval(means, (0.0, 1.0) if shares else None)
+    if shares and len(set(means)) == 1:
+        # Equal means have no variance, but a few cases that have all passed don't prove that every case would.
+        return share_interval(sum(means), len(means))._replace(values=len(values))
+    interval = mean_interval(means)
+    if shares:
+        interval = interval._replace(low=max(0.0, interval.low), high=min(1.0, interval.high))
     return interval._replace(values=len(values))
+
+
+def amount_interval(groups: Sequence[Sequence[float]]) -> Interval:
+    """As ``grouped_interval``, for what is never negative: seconds, tokens, cost."""
+    interval = grouped_interval(groups, shares=False)
+    return interval._replace(low=max(0.0, interval.low))
 
 
 def _student(freedom: int) -> float:

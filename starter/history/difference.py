@@ -30,6 +30,7 @@ from .events import (
 )
 from .follow import RunTree
 from .fork import last_execution
+from .live_state import usage_of
 from .run_events import CallEnded, RunEvent, RunInfo
 from .translator import EventTranslator
 
@@ -354,9 +355,9 @@ class _Recorder:
     def _add_event(self, event: Event) -> None:
         steps = self._recorded.steps
         place = event.run.removeprefix(self._recorded.run.id).lstrip("/")
+        self._usage += usage_of(event)
         match event:
             case ModelAnsweredEvent():
-                self._usage += event.usage
                 self._answers.setdefault((event.run, event.speaker), []).append(event)
             case ToolCalledEvent():
                 self._calls[event.run, event.call] = event

@@ -148,7 +148,7 @@ class LiveState:
 
     def apply(self, event: Event) -> Beginning | None:  # noqa: C901  # one case for each kind of event
         """Updates the state with the next event. Returns the start of the call, the turn or the wait that it ends."""
-        usage = _usage_of(event)
+        usage = usage_of(event)
         beginning: Beginning | None = None
         match event:
             case RunStartedEvent():
@@ -233,7 +233,7 @@ class LiveState:
                 run.end = ended
 
 
-def _usage_of(event: Event) -> TokenUsage:
+def usage_of(event: Event) -> TokenUsage:
     """The usage that an event adds to that of its root run. A call that a budget has refused was not made."""
     match event:
         case ModelAnsweredEvent(usage=usage) | RunRetriedEvent(usage=usage) | RunForkedEvent(usage=usage):

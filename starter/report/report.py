@@ -25,6 +25,7 @@ from ..history.events import (
     NoticeEvent,
     RoundStartedEvent,
     RunEndedEvent,
+    RunForkedEvent,
     RunResetEvent,
     RunRetriedEvent,
     RunStartedEvent,
@@ -40,6 +41,7 @@ from ..history.events import (
     WaitEndedEvent,
     WaitStartedEvent,
 )
+from ..history.live_state import usage_of
 from ..history.members import MemberSum, MemberSums
 from ..history.stream import stream_events
 from ..runs.runs import RunHandle
@@ -306,12 +308,14 @@ class ReportBuilder:
         if run is None:
             return
         self._members.apply(event)
+        self._usage += usage_of(event)
         match event:
             case RunEndedEvent():
                 run.end = event
             case RunRetriedEvent():
                 run.entries.append(Note(event.at, "The run retries a failed one, and keeps the answers of that one"))
-                self._usage += event.usage
+            case RunForkedEvent(forked_from=str() as origin, place=place):
+                run.entries.append(Note(event.at, f"Forked from {origin} at {place}"))
             case RunResetEvent():
                 run.entries.append(Note(event.at, f"Reset: what happened after {event.since:%H:%M:%S} is discarded"))
             case NoticeEvent():
@@ -367,12 +371,10 @@ class ReportBuilder:
                 self._end_call(event.run, event.call, event.at)
                 if tool := self._tool_of(event.run, event.tool_call, event.tool):
                     tool.result, tool.seconds, tool.is_over = event.text, event.seconds, True
-                self._usage += TokenUsage(tool_calls=1)
             case ToolFailedEvent():
                 self._end_call(event.run, event.call, event.at)
                 if tool := self._tool_of(event.run, event.tool_call, event.tool):
                     tool.error, tool.seconds, tool.is_over = event.error or "canceled", event.seconds, True
-                self._usage += TokenUsage(tool_calls=1)
 
     def report(
         self,
@@ -473,7 +475,6 @@ class ReportBuilder:
             place.insert(index + 1, Note(event.at, "The answer was cut off at the model's token limit", "", True))
 
     def _answered(self, run: RunPart, event: ModelAnsweredEvent) -> None:
-        self._usage += event.usage
         place = self._place(run, event.speaker)
         if event.wrong:
             place.append(Note(event.at, f"The answer was requested again: it {event.wrong}", event.text or "", True))

@@ -117,7 +117,7 @@ async def test_no_case_and_no_verdict_is_paid_for_twice_whatever_is_killed(
         assert program.process.returncode == 0, program.log.read_text()
         report = json.loads(program.report.read_text())
         assert {case["output"] for case in report["cases"]} == {f"answer to question {n}" for n in range(cases)}
-        assert all(case["assertions"]["judge"]["value"] for case in report["cases"])
+        assert all(case["assertions"]["judge_passed"]["value"] for case in report["cases"])
         assert set(model.answers.values()) == {1}, "no answer is paid for twice"
         assert model.answers.total() == 2 * cases
 

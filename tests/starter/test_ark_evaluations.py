@@ -10,6 +10,7 @@ from pydantic_evals.reporting import EvaluationReport
 import baton
 from baton.resources.problems import ManifestError
 from baton.starter.api.ark_evaluations import evaluate_ark
+from baton.starter.errors import UsageError
 from baton.starter.evaluation.ark_evaluators import EventRules, read_response
 from baton.starter.evaluation.event_rules import RuleError, RunFacts
 from baton.starter.evaluation.lifecycle import CURRENT_CASE, CurrentCase
@@ -189,8 +190,48 @@ async def test_evaluations_of_one_name_in_different_namespaces_are_cases_of_thei
         batch,
     )
     assert assessed(report) == {"a/letter": ("first", 1.0), "b/letter": ("second", 0.25), "other": ("first", 1.0)}
-    (batches,) = [table.model_dump() for table in report.analyses if table.title == "Batch evaluations"]
-    assert batches["rows"] == [["all", 1, 0.25, False]]
+    assert batches_of(report) == [["all", 1, 0.25, False]]
+
+
+def batch_of(name: str, *evaluations: str) -> Json:
+    return evaluation(name, type="batch", config={"evaluations": [{"name": one} for one in evaluations]})
+
+
+def batches_of(report: EvaluationReport[Any, Any, Any]) -> object:
+    (table,) = [one.model_dump() for one in report.analyses if one.title == "Batch evaluations"]
+    return table["rows"]
+
+
+async def test_each_evaluation_of_a_batch_counts_once_and_a_batch_may_contain_batches(
+    env: Environment, write: Writer
+) -> None:
+    cases = {f"case-{number}": {"input": "Which?", "expectedOutput": f"second {number}"} for number in range(3)}
+    report = await evaluated(
+        env,
+        write,
+        batch_of("outer", "good", "inner"),
+        batch_of("inner", "good", "many"),
+        batch_of("passing", "batch-of-good"),
+        batch_of("batch-of-good", "good"),
+        direct("good", "first"),
+        manifest("GoldenDataset", "answers", {"testCases": cases}),
+        evaluation("many", type="dataset", config={"goldenDatasetRef": {"name": "answers"}}),
+    )
+    assert batches_of(report) == [
+        ["batch-of-good", 1, 1.0, True],
+        ["inner", 2, 0.625, False],
+        ["outer", 2, 0.8125, False],
+        ["passing", 1, 1.0, True],
+    ]
+
+
+async def test_a_batch_that_contains_itself_is_refused_before_anything_is_paid_for(
+    env: Environment, write: Writer
+) -> None:
+    cycle = (batch_of("outer", "good", "inner"), batch_of("inner", "outer"))
+    with pytest.raises(UsageError, match=r"a batch can't contain itself: .*inner → .*outer → .*inner"):
+        await evaluated(env, write, direct("good", "first"), *cycle)
+    assert env.model.requests == []
 
 
 def rules_of(*expressions: str) -> Sequence[Json]:

@@ -13,6 +13,7 @@ from baton.contracts.message import Head
 from baton.starter.console.difference import print_difference
 from baton.starter.history.difference import ComparedRun, RecordedRun, RunStep, compare_runs, difference
 from baton.starter.history.fork import ForkChanges, fork_run
+from baton.starter.report.report import read_report
 from baton.starter.runs.runs import RunHandle
 from baton.starter.runs.start import retry_run
 from baton.testing import Reply, Request
@@ -141,6 +142,35 @@ async def test_a_failed_and_an_open_run_are_compared_as_far_as_they_have_come(en
     assert (found.equal, found.differs_in) == (1, None)
     released.set()
     await env.status(b)
+
+
+async def test_the_usage_of_an_open_fork_and_an_open_retry_has_that_of_the_calls_before_them(env: Environment) -> None:
+    has_failed = threading.Event()
+
+    def answer(request: Request) -> Reply:
+        first, *_, last = request["messages"]
+        if first["content"].startswith("You are two"):
+            return Reply(hang=True) if has_failed.is_set() else Reply(status=400)
+        return Reply(text="2") if last["role"] == "tool" else Reply.model_validate(call("calculator", expression="1+1"))
+
+    env.answer = answer
+    duo = [agent("one", "calculator"), agent("two"), team("duo", "one", "two", strategy="sequential")]
+    failed = await env.start_query(duo, "team/duo")
+    used = (await env.status(failed)).token_usage
+    has_failed.set()
+    retried = await retry_run(env.client, failed)
+    await env.wait_for_calls(4)
+    forked = await fork_run(env.client, failed, "1", ForkChanges())
+    await env.wait_for_calls(5)
+    found = await compare_runs(env.client, forked, retried)
+    assert (found.a.phase, found.b.phase) == (None, None)
+    assert (used.model_calls, used.tool_calls) == (2, 1)
+    assert (found.a.usage, found.b.usage) == (used, used)
+    reports = [await read_report(env.client, run) for run in (forked, retried)]
+    assert [report.usage for report in reports] == [used, used]
+    for run in (forked, retried):
+        await run.signal("cancel")
+        await env.status(run)
 
 
 def recorded(name: str, count: int, before: int = 0) -> RecordedRun:

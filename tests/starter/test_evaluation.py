@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ import baton
 from baton.evaluation import AgentJudge, MaxCost, Speakers, StoppedWith
 from baton.starter.cli.evaluate import is_good, print_report
 from baton.starter.cli.options import OutputFormat
-from baton.starter.evaluation.baseline import Regression, compare_with_baseline
+from baton.starter.evaluation.baseline import Regression, add_intervals, compare_with_baseline
+from baton.starter.evaluation.comparison import VariantReport, compare_variants
 from baton.starter.evaluation.evaluators import read_verdict
 from baton.starter.evaluation.intervals import amount_interval, grouped_interval, mean_interval, share_interval
 from baton.testing import Reply, Request
@@ -164,6 +166,24 @@ async def test_a_judge_is_a_run_that_is_asked_once(env: Environment) -> None:
     assert "<Answer>\nA\n</Answer>" in text
 
 
+async def test_a_verdict_has_the_same_name_whatever_else_the_judge_answers(env: Environment) -> None:
+    def answer(request: Request) -> Reply:
+        text = request["messages"][-1]["content"]
+        verdict = {"passed": False} if "<Answer>\nA\n" in text else {"score": 0.5}
+        return Reply(text=json.dumps(verdict)) if "Criteria" in text else shout(request)
+
+    env.answer = answer
+    evaluators: list[Evaluator[Any, Any, Any]] = [
+        AgentJudge("Is it loud?"),
+        AgentJudge("Is it polite?", evaluation_name="tone"),
+    ]
+    async with connection(env) as opened:
+        report = await baton.evaluate(dataset("a", "b", evaluators=evaluators), SHOUTER, connection=opened)
+    a, b = report.cases
+    assert ({*a.assertions}, {*a.scores}) == ({"judge_passed", "tone_passed"}, set())
+    assert ({*b.assertions}, {*b.scores}) == (set(), {"judge_score", "tone_score"})
+
+
 async def test_a_failed_run_is_among_the_failures_and_a_judge_without_a_verdict_among_those_of_evaluators(
     env: Environment,
 ) -> None:
@@ -185,7 +205,7 @@ async def test_a_failed_run_is_among_the_failures_and_a_judge_without_a_verdict_
 async def test_a_case_that_cannot_run_is_an_error_before_anything_is_paid_for(env: Environment) -> None:
     wrong = Dataset(name="wrong", cases=[Case(inputs="a"), Case(inputs=7)])
     async with connection(env) as opened:
-        with pytest.raises(TypeError, match="input is a number"):
+        with pytest.raises(TypeError, match="case 2: input is a number"):
             await baton.evaluate(wrong, SHOUTER, connection=opened)
     assert env.model.requests == []
 
@@ -200,11 +220,45 @@ def test_verdicts_are_read_from_answers() -> None:
 def test_intervals_are_those_of_the_textbooks() -> None:
     assert [round(one, 3) for one in share_interval(8, 10)[:3]] == [0.8, 0.49, 0.943]
     assert [round(one, 2) for one in mean_interval([1.0, 2.0, 3.0, 4.0, 5.0])[:3]] == [3.0, 1.04, 4.96]
-    assert amount_interval([0.1, 0.2, 1.4]).low == 0, "no run takes less than no time"
+    assert amount_interval([[0.1, 0.2, 1.4]]).low == 0, "no run takes less than no time"
     two = mean_interval([0.0, 1.0])
     assert math.isclose(two.high - two.mean, 12.706 * 0.5, rel_tol=1e-3)
     repeated = grouped_interval([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]], shares=True)
     assert (repeated.mean, repeated.low, repeated.high, repeated.values) == (0.5, 0.0, 1.0, 6)
+
+
+def test_repeats_of_a_case_do_not_narrow_the_intervals_of_cost_tokens_turns_and_seconds() -> None:
+    used = {"one": 10.0, "two": 20.0, "three": 60.0}
+    cases = [
+        completed(name, repeat, metrics=dict.fromkeys(("cost", "input_tokens", "output_tokens", "turns"), amount))
+        for name, amount in used.items()
+        for repeat in range(5)
+    ]
+    for case in cases:
+        case.task_duration = case.metrics["cost"]
+    report = report_of(*cases)
+    add_intervals(report)
+    rows = {row[0]: row[1:] for row in report.analyses[0].model_dump()["rows"]}
+    independent = mean_interval([*used.values()])
+    expected = [15, 30, 0, round(independent.high, 4)]
+    assert {name: rows[name] for name in ("cost", "output_tokens", "turns", "seconds")} == dict.fromkeys(
+        ("cost", "output_tokens", "turns", "seconds"), expected
+    )
+    (variant,) = compare_variants("c", dataset("a"), [VariantReport("small", "agent/one", report)]).variants
+    assert variant.cost
+    assert variant.tokens
+    assert variant.seconds
+    assert variant.cost == variant.seconds
+    assert (variant.cost.low, variant.cost.high, variant.cost.values) == (0, independent.high, 15)
+    assert variant.tokens.high == 2 * independent.high
+
+
+def test_repeats_that_have_all_passed_have_an_interval_by_the_number_of_their_cases() -> None:
+    passed = grouped_interval([[1.0] * 3, [1.0] * 3], shares=True)
+    assert passed == share_interval(2, 2)._replace(values=6)
+    assert passed.low < 0.4
+    half = grouped_interval([[1.0, 0.0], [0.0, 1.0]], shares=True)
+    assert half == share_interval(1, 2)._replace(values=4)
 
 
 CASES = {
@@ -260,11 +314,17 @@ def test_mistakes_in_files_are_named_before_anything_is_paid_for(machine: UserMa
         ({"evaluators": ["Nothing"]}, "Nothing"),
         ({"evaluators": [{"Speakers": [["one"]]}]}, "Speakers needs a list of names"),
         ({"cases": []}, "has no cases"),
+        ({"cases": [{"name": "late", "inputs": 42}]}, "cases.yaml: case late: input is a number, must be"),
+        (
+            {"cases": [{"inputs": "a"}, {"inputs": {"day": date(2026, 1, 31)}}]},
+            "cases.yaml: case 2: input can't be written as JSON: Object of type date",
+        ),
         ({}, "name the target, such as team/NAME; the files have: agent/one, agent/two"),
     ):
-        done = machine.run("eval", "-f", write_cases(machine.folder, **changes), "-f", manifests)
+        target = () if "agent/one" in told else ("agent/one",)
+        done = machine.run("eval", *target, "-f", write_cases(machine.folder, **changes), "-f", manifests)
         assert done.returncode == 1
-        assert told in done.stderr
+        assert told in " ".join(done.stderr.split())
     cases = write_cases(machine.folder)
     done = machine.run("eval", "agent/one", "-f", cases, "-f", manifests, "--save", "no-folder/report.json")
     assert (done.returncode, "no-folder/report.json can't be written" in done.stderr) == (1, True)
@@ -296,12 +356,27 @@ async def test_a_run_that_is_started_once_is_not_started_again_after_its_end(env
 SOURCE = EvaluatorSpec(name="Check", arguments=None)
 
 
+def result_of(name: str, value: Any, reason: str = "") -> EvaluationResult[Any]:
+    return EvaluationResult(name=name, value=value, reason=reason, source=SOURCE)
+
+
 def completed(
-    name: str, repeat: int = 0, *, reason: str = "", value: bool = True, evaluator_has_failed: bool = False
+    name: str,
+    repeat: int = 0,
+    *,
+    reason: str = "",
+    evaluator_has_failed: bool = False,
+    metrics: dict[str, float] | None = None,
+    **results: bool | float,
 ) -> ReportCase:
-    """A repeat of a case whose run has completed, and for which an evaluator gives a ``reason``, or has failed."""
+    """A repeat of a case whose run has completed, and for which evaluators give ``results``, or one has failed.
+
+    Without ``results``, there is the assertion ``check``.
+    """
     failures = [EvaluatorFailure(name="check", error_message=reason, error_stacktrace="", source=SOURCE)]
-    result = EvaluationResult(name="check", value=value, reason=reason, source=SOURCE)
+    found = {} if evaluator_has_failed else results or {"check": True}
+    assertions = {name: result_of(name, value, reason) for name, value in found.items() if isinstance(value, bool)}
+    scores = {name: result_of(name, value, reason) for name, value in found.items() if name not in assertions}
     return ReportCase(
         name=f"{name} [{repeat}]",
         source_case_name=name,
@@ -309,11 +384,11 @@ def completed(
         metadata=None,
         expected_output=None,
         output="So.",
-        metrics={},
+        metrics=metrics or {},
         attributes={"stop_reason": "completed"},
-        scores={},
+        scores=scores,
         labels={},
-        assertions={} if evaluator_has_failed else {"check": result},
+        assertions=assertions,
         task_duration=1.0,
         total_duration=1.0,
         evaluator_failures=failures if evaluator_has_failed else [],
@@ -360,7 +435,7 @@ def test_one_case_of_many_that_fails_in_all_repeats_is_a_regression_and_one_repe
     def repeated(passed: int) -> EvaluationReport[Any, Any, Any]:
         """Ten cases with five repeats, of which the first case has passed so many."""
         others = [completed(f"case-{number}", repeat) for number in range(1, 10) for repeat in range(5)]
-        return report_of(*(completed("case-0", repeat, value=repeat < passed) for repeat in range(5)), *others)
+        return report_of(*(completed("case-0", repeat, check=repeat < passed) for repeat in range(5)), *others)
 
     (regression,) = compare_with_baseline(repeated(0), repeated(5)).regressions
     assert regression == Regression("check", 1.0, pytest.approx(0.9), ("case-0",))  # type: ignore[arg-type]
@@ -374,6 +449,31 @@ def test_more_failures_of_an_evaluator_than_in_the_baseline_are_a_regression() -
     (regression,) = compare_with_baseline(now, before).regressions
     assert regression == Regression("check (the evaluator has failed)", 0.5, 0.0, ("late",))
     assert compare_with_baseline(before, now).regressions == ()
+
+
+def test_an_evaluation_that_is_missing_more_often_than_in_the_baseline_is_noted() -> None:
+    both: dict[str, Any] = {"judge_passed": True, "judge_score": 0.9}
+    before = report_of(*(completed(name, repeat, **both) for name in ("late", "lost") for repeat in range(2)))
+    now = report_of(
+        completed("late", 0, **both),
+        completed("late", 1, judge_score=0.9),
+        *(completed("lost", repeat, judge_passed=True) for repeat in range(2)),
+    )
+    assert compare_with_baseline(now, before) == (
+        (),
+        (
+            "judge_passed is missing more often than in the baseline: late",
+            "judge_score is missing more often than in the baseline: lost",
+        ),
+    )
+    assert compare_with_baseline(before, now) == ((), ())
+
+
+def test_an_assertion_of_one_case_does_not_replace_the_score_of_another() -> None:
+    before = report_of(completed("late", check=0.9), completed("lost", check=True))
+    now = report_of(completed("late", check=0.1), completed("lost", check=True))
+    (regression,) = compare_with_baseline(now, before).regressions
+    assert (regression.before, round(regression.now, 2), regression.cases) == (0.95, 0.55, ("late",))
 
 
 def test_nothing_that_a_judge_or_a_service_has_said_is_a_command_to_the_terminal(

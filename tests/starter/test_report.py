@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
+from baton.starter.history.fork import ForkChanges, fork_run
 from baton.starter.history.stream import stream_events
 from baton.starter.report.html import html_of
 from baton.starter.report.report import Report, pretty, read_report
@@ -194,6 +195,17 @@ async def test_a_failed_run_says_why(env: Environment) -> None:
     assert report.root.end and report.root.end.error
     assert report.root.end.error in page.text
     assert page.of_class("failure")
+
+
+async def test_a_fork_says_which_run_it_continues_and_from_where(env: Environment) -> None:
+    env.script(line("one", "first"), line("two", "second", "third"))
+    duo = [agent("one"), agent("two"), team("duo", "one", "two", strategy="sequential")]
+    run = await env.start_query(duo, "team/duo")
+    await env.status(run)
+    forked = await fork_run(env.client, run, "1", ForkChanges())
+    await env.status(forked)
+    _, page, _ = await page_of(env, forked)
+    assert page.text.count(f"Forked from {run.id} at 1") == 1
 
 
 async def test_a_secret_is_in_no_report(env: Environment) -> None:
