@@ -503,7 +503,11 @@ def _input_requests(decisions: Iterable[PendingDecision]) -> types.InputRequests
 
 
 async def _apply(run: Run, decision: PendingDecision, response: types.ElicitResult) -> bool:
-    """Decides as the user has; False if the user has not decided, or the run refuses the decision."""
+    """Decides as the user has.
+
+    False if the user has not decided, or the run refuses the decision, or waits for other people to approve as well:
+    then the same user is not to be asked again.
+    """
     content = response.content or {}
     if response.action == "cancel":
         return False
@@ -520,10 +524,10 @@ async def _apply(run: Run, decision: PendingDecision, response: types.ElicitResu
         if response.action == "accept" and content.get("decision") not in ("approve", "reject"):
             return False
         approved = response.action == "accept" and content.get("decision") == "approve"
-        await run.decide(decision.id, approved=approved, reason=str(content.get("reason") or ""))
+        made = await run.decide(decision.id, approved=approved, reason=str(content.get("reason") or ""))
     except ConflictError:
         return False
-    return True
+    return not made.missing
 
 
 def _result(run: Run, status: Status) -> types.CallToolResult:
