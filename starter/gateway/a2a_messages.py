@@ -69,6 +69,9 @@ Command = ApproveCommand | RejectCommand | ReplyCommand | DeclineCommand
 _WRITTEN = re.compile(r"(approve|reject) (\S+)(?:\s+(.+))?", re.DOTALL)
 """A decision as text. It names the call: a mere yes could be meant for another one."""
 
+_ID = re.compile(r"[0-9a-f]{10}")
+"""The id of a decision, as ``decision_id`` makes it."""
+
 
 def options_of(message: Message) -> Options:
     metadata: JsonObject = MessageToDict(message.metadata) if message.HasField("metadata") else {}
@@ -116,9 +119,9 @@ def input_of(parts: Sequence[Part]) -> str | list[JsonObject]:
 
 
 def command_of(parts: Sequence[Part], view: TaskView) -> Command | None:
-    """What a message decides of what its task waits for; None if the task waits for nothing.
+    """What a message decides; None if it decides nothing, and the task waits for nothing.
 
-    Raises InvalidParamsError for a message that is unclear.
+    Raises InvalidParamsError for a message that is unclear, and BadRequestError for one with files.
     """
     data = [json_of(part) for part in parts if part.WhichOneof("content") == "data"]
     for value in data:
@@ -128,13 +131,14 @@ def command_of(parts: Sequence[Part], view: TaskView) -> Command | None:
         if len(names) > 1 or len(data) > 1:
             raise InvalidParamsError("a message decides one thing only")
         return COMMANDS[names[0]].model_validate(value)
-    if not view.pending:
-        return None
     text = text_of(parts)
     if written := _WRITTEN.fullmatch(text.strip()):
         verb, call, reason = written.groups()
-        if call in view.pending:
+        # One that comes too late is for the run to refuse: it is neither a message nor a reply to another question.
+        if call in view.pending or _ID.fullmatch(call):
             return COMMANDS[verb].model_validate({verb: call, "reason": reason or ""})
+    if not view.pending:
+        return None
     pending = [*view.pending.values()]
     if len(pending) == 1 and pending[0].kind == "question":
         return ReplyCommand(reply=pending[0].wait, text=text)

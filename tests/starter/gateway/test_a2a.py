@@ -510,6 +510,28 @@ async def test_a_repeated_decision_does_not_decide_the_next_call(gateway: Gatewa
         assert pending(again)["id"] == pending(waiting)["id"] != pending(task)["id"]
 
 
+async def test_a_late_decision_as_text_is_no_message_and_no_reply_to_another_question(gateway: GatewayServer) -> None:
+    async with a2a_client(gateway, "team/desk", streaming=False) as client:
+        task = await waiting_order(client, gateway.env)
+        decided = pending(task)["id"]
+        run = await run_of(gateway, task, Run)
+        await run.pause()
+        await run.decide(decided, approved=False)
+        with pytest.raises(InvalidParamsError, match="not waiting for a decision"):
+            await send(client, message(f"approve {decided}", task))
+        assert not (await run.status()).waiting
+        await client.cancel_task(CancelTaskRequest(id=task.id))
+    async with a2a_client(gateway, "team/interview", streaming=False) as client:
+        task = task_of(await send(client, message("Meet.")))
+        asked = pending(task)["id"]
+        waiting = task_of(await send(client, message("I am Ann.", task)))
+        for text in (f"approve {asked}", f"reject {asked} No.", f"approve {decided}"):
+            with pytest.raises(InvalidParamsError):
+                await send(client, message(text, task))
+        assert pending(await client.get_task(GetTaskRequest(id=task.id))) == pending(waiting)
+        await client.cancel_task(CancelTaskRequest(id=task.id))
+
+
 async def test_a_message_answers_the_only_question_and_a_repeated_one_not_the_next(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", "Hello."))
     async with a2a_client(gateway, "team/interview") as client:
