@@ -189,9 +189,29 @@ class AgUi:
             names = ", ".join(map(prompt_of, missing))
             raise BadRequestError(f"resume: all open interrupts need an answer; missing: {names}", param="resume")
         actions = [_action(run, undecided[key], answer) for key, answer in given.items()]
+        after = await _place_after(run, answers)
         for act in actions:
             await act()
-        return run, last.cursor
+        return run, after
+
+
+async def _place_after(run: Run, answers: Collection[StreamPlace]) -> str:
+    """The cursor of the answer to what the run has begun to wait for last: clients send results in any order.
+
+    Raises BadRequestError for a cursor that is not one.
+    """
+    cursors = {place.decision: place.cursor for place in answers}
+    *_, cursor = cursors.values()
+    if len({*cursors.values()}) == 1:
+        return cursor
+    try:
+        async with contextlib.aclosing(run.events(cursor, wait=False, live=False)) as events:
+            async for event in events:
+                if isinstance(event, WaitStartedEvent) and event.wait in cursors:
+                    cursor = cursors[event.wait]
+    except CursorError as error:
+        raise BadRequestError(str(error), param="resume") from None
+    return cursor
 
 
 def _answers(asked: ag_types.RunAgentInput) -> Mapping[StreamPlace, Answer]:
