@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from a2a.types import Message, Part
 from a2a.utils.errors import InvalidParamsError
-from google.protobuf.json_format import MessageToDict
 from pydantic import Field, ValidationError
 
 from ...activities.agent.a2a import json_of
@@ -74,8 +73,9 @@ _ID = re.compile(r"[0-9a-f]{10}")
 
 
 def options_of(message: Message) -> Options:
-    metadata: JsonObject = MessageToDict(message.metadata) if message.HasField("metadata") else {}
-    return Options.model_validate(metadata.get("baton") or {})
+    metadata = json_of(message.metadata)
+    baton = metadata.get("baton") if isinstance(metadata, dict) else None
+    return Options.model_validate(baton or {})
 
 
 def text_of(parts: Sequence[Part]) -> str:
@@ -86,7 +86,7 @@ def text_of(parts: Sequence[Part]) -> str:
             case "text":
                 texts.append(part.text)
             case "data":
-                texts.append(json.dumps(json_of(part), ensure_ascii=False))
+                texts.append(json.dumps(json_of(part.data), ensure_ascii=False))
             case _:
                 raise BadRequestError("a message to a task that is working has texts and data only", param="parts")
     return "\n\n".join(texts)
@@ -123,7 +123,7 @@ def command_of(parts: Sequence[Part], view: TaskView) -> Command | None:
 
     Raises InvalidParamsError for a message that is unclear, and BadRequestError for one with files.
     """
-    data = [json_of(part) for part in parts if part.WhichOneof("content") == "data"]
+    data = [json_of(part.data) for part in parts if part.WhichOneof("content") == "data"]
     for value in data:
         names = [name for name in COMMANDS if isinstance(value, dict) and name in value]
         if not names:
