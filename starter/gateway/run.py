@@ -427,6 +427,8 @@ class Run:
         Raises ConflictError if the call does not wait for it, or has got another result, or if the result is too large.
         """
         request = GiveResultRequest(call=call, output=output, by=self._caller.name)
+        if request.problem:
+            raise ConflictError(request.problem)
         refusal: Exception = NotDecided()
         for _ in range(LISTED_ATTEMPTS):
             try:
@@ -436,7 +438,7 @@ class Run:
             wait = await self._wait(call)
             if isinstance(wait, WaitEndedEvent) and wait.digest == request.digest:
                 return request.decision(wait.at).to_remember()
-            if not isinstance(wait, WaitStartedEvent):
+            if not isinstance(wait, WaitStartedEvent) or isinstance(refusal, NotServedError):
                 break
             await asyncio.sleep(LISTED_INTERVAL)  # the events have the wait, and the run has it in a moment
         raise _refusal(refusal) from None
