@@ -409,6 +409,13 @@ class Run:
         self._tell("reply", to)
         return decision
 
+    def refusal(self, pending: PendingDecision, request: ApproveRequest | ReplyRequest) -> str | None:
+        """Why the caller may not decide so; None if it may, as far as is known before the run is asked."""
+        is_signed = self._caller.is_verified and bool(IdentityKeys.of(self._environ).keys)
+        if is_signed and any(approval.by == self._caller.name for approval in pending.approvals):
+            return None  # it may be the same decision again, which has no further effect
+        return pending.refusal(request.signed(self._caller.identity if is_signed else None))
+
     def _acts(self, act: str) -> Identity | None:
         return signed_act(self._environ, self._caller, self._client.namespace, self.id, act)
 

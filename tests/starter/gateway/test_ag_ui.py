@@ -378,6 +378,10 @@ async def test_all_open_interrupts_need_an_answer(gateway: GatewayServer, asked:
     response = await gateway.http.post("/ag-ui/panel", json=asked("r2", None, resume=entries[:1]))
     assert response.status_code == 400
     assert "all open interrupts" in response.json()["message"]
+    long = {**entries[1], "payload": {"reply": "x" * 70_000}}
+    response = await gateway.http.post("/ag-ui/panel", json=asked("r2", None, resume=[entries[0], long]))
+    assert (response.status_code, "64,000 bytes" in response.json()["message"]) == (400, True), response.text
+    assert len([each for each in (await gateway.get("/inbox"))["waiting"] if "decision" not in each["decision"]]) == 2
     for _ in range(2):
         events = await stream(gateway, "panel", asked("r2", None, resume=entries))
         assert events[-1]["outcome"] == {"type": "success"}

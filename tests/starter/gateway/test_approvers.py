@@ -1,11 +1,13 @@
 """Who may decide: only an identity that a gateway has verified counts, and where rules name approvers, nothing else."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
@@ -335,3 +337,32 @@ async def test_an_mcp_client_asks_its_user_once_for_what_a_second_person_has_to_
         await gateway.post(f"/runs/{run}/approve", {"call": asked}, key=keys["bob"])
         result = (await rpc(gateway, "tools/call", {**asking, "requestState": run}, tasks=False))["result"]
         assert result["content"][0]["text"] == "Ordered."
+
+
+async def test_over_ag_ui_no_answer_counts_if_the_caller_may_not_give_one_of_them(
+    env: Environment, tmp_path: Path
+) -> None:
+    ann = {"name": "ann", "type": "human", "prompt": "Is it legal?"}
+    bob = {"name": "bob", "type": "human", "prompt": "Is it wise?", "approvers": [FINANCE]}
+    panel = manifest("Team", "panel", {"strategy": "parallel", "members": [ann, bob]})
+    async with shop(env, tmp_path, order(), panel) as (gateway, keys):
+
+        async def asked(run: str, name: str, **more: object) -> httpx.Response:
+            message = {"id": "m", "role": "user", "content": "Well?"}
+            body = {"threadId": "t", "runId": run, "messages": [message], "tools": [], "context": [], "state": {}}
+            headers = {"authorization": f"Bearer {keys[name]}"}
+            return await gateway.http.post("/ag-ui/panel", json={**body, **more}, headers=headers)
+
+        interrupts: list[Json] = []
+        while len(interrupts) < 2:  # the second is asked a moment later
+            last = json.loads((await asked("r1", "eve")).text.strip().splitlines()[-1].removeprefix("data: "))
+            interrupts = sorted(last["outcome"]["interrupts"], key=lambda each: str(each["message"]))
+        answers = [{"interruptId": each["id"], "status": "resolved", "payload": "Yes."} for each in interrupts]
+        for order_ in (answers, answers[::-1]):
+            refused = await asked("r2", "eve", messages=[], resume=order_)
+            assert (refused.status_code, "eve may not decide" in refused.text) == (409, True), refused.text
+        waiting = (await gateway.get("/inbox", key=keys["ann"]))["waiting"]
+        assert not [each for each in waiting if "decision" in each["decision"]]
+        assert len(waiting) == 2
+        done = await asked("r2", "bob", messages=[], resume=answers)
+        assert "RUN_FINISHED" in done.text, done.text
