@@ -29,6 +29,7 @@ from a2a.utils import errors as a2a
 from a2a.utils.constants import TransportProtocol
 from a2a.utils.errors import TaskNotCancelableError, TaskNotFoundError
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.struct_pb2 import Struct, Value
 from pydantic import JsonValue
 
 from ...contracts.attachment import Attachment, segments
@@ -165,7 +166,7 @@ def _text(part: Part) -> str:
         case "text":
             return part.text
         case "data":
-            return f"[data]\n{json.dumps(json_of(part), ensure_ascii=False)}"
+            return f"[data]\n{json.dumps(json_of(part.data), ensure_ascii=False)}"
         case "url":
             return f"[{_file(part)}, at {part.url}]"
         case "raw":
@@ -173,9 +174,9 @@ def _text(part: Part) -> str:
     return ""
 
 
-def json_of(part: Part) -> JsonValue:
-    """The JSON value of a part with data, with integers instead of whole floats: protobuf has only floats."""
-    return _plain(MessageToDict(part.data))
+def json_of(value: Value | Struct) -> JsonValue:
+    """The JSON value of data or metadata, with integers instead of whole floats: protobuf has only floats."""
+    return _plain(MessageToDict(value))
 
 
 def _plain(value: JsonValue) -> JsonValue:

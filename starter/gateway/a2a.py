@@ -371,7 +371,7 @@ class TaskHandler(RequestHandler):
             raise UnsupportedOperationError(f"the task {run.id} has ended: send the message without a task id")
         match command_of(message.parts, view):
             case ApproveCommand() as command:
-                await run.decide(
+                decision = await run.decide(
                     command.approve,
                     approved=True,
                     arguments=command.arguments,
@@ -379,18 +379,18 @@ class TaskHandler(RequestHandler):
                     remember=command.remember,
                     request=request,
                 )
-                view.take(command.approve)
+                view.take(command.approve, decision)
             case RejectCommand() as command:
-                await run.decide(
+                decision = await run.decide(
                     command.reject, approved=False, reason=command.reason, remember=command.remember, request=request
                 )
-                view.take(command.reject)
+                view.take(command.reject, decision)
             case ReplyCommand() as command:
-                await run.reply(command.text, command.reply, request=request)
-                view.take(command.reply)
+                decision = await run.reply(command.text, command.reply, request=request)
+                view.take(command.reply, decision)
             case DeclineCommand() as command:
-                await run.reply(command.reason, command.decline, declines=True, request=request)
-                view.take(command.decline)
+                decision = await run.reply(command.reason, command.decline, declines=True, request=request)
+                view.take(command.decline, decision)
             case None:
                 await run.steer(text_of(message.parts), request=request)
         return view

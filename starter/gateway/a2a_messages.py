@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from a2a.types import Message, Part
 from a2a.utils.errors import InvalidParamsError
-from google.protobuf.json_format import MessageToDict
 from pydantic import Field, ValidationError
 
 from ...activities.agent.a2a import json_of
@@ -69,10 +68,14 @@ Command = ApproveCommand | RejectCommand | ReplyCommand | DeclineCommand
 _WRITTEN = re.compile(r"(approve|reject) (\S+)(?:\s+(.+))?", re.DOTALL)
 """A decision as text. It names the call: a mere yes could be meant for another one."""
 
+_ID = re.compile(r"[0-9a-f]{10}")
+"""The id of a decision, as ``decision_id`` makes it."""
+
 
 def options_of(message: Message) -> Options:
-    metadata: JsonObject = MessageToDict(message.metadata) if message.HasField("metadata") else {}
-    return Options.model_validate(metadata.get("baton") or {})
+    metadata = json_of(message.metadata)
+    baton = metadata.get("baton") if isinstance(metadata, dict) else None
+    return Options.model_validate(baton or {})
 
 
 def text_of(parts: Sequence[Part]) -> str:
@@ -83,7 +86,7 @@ def text_of(parts: Sequence[Part]) -> str:
             case "text":
                 texts.append(part.text)
             case "data":
-                texts.append(json.dumps(json_of(part), ensure_ascii=False))
+                texts.append(json.dumps(json_of(part.data), ensure_ascii=False))
             case _:
                 raise BadRequestError("a message to a task that is working has texts and data only", param="parts")
     return "\n\n".join(texts)
@@ -116,11 +119,11 @@ def input_of(parts: Sequence[Part]) -> str | list[JsonObject]:
 
 
 def command_of(parts: Sequence[Part], view: TaskView) -> Command | None:
-    """What a message decides of what its task waits for; None if the task waits for nothing.
+    """What a message decides; None if it decides nothing, and the task waits for nothing.
 
-    Raises InvalidParamsError for a message that is unclear.
+    Raises InvalidParamsError for a message that is unclear, and BadRequestError for one with files.
     """
-    data = [json_of(part) for part in parts if part.WhichOneof("content") == "data"]
+    data = [json_of(part.data) for part in parts if part.WhichOneof("content") == "data"]
     for value in data:
         names = [name for name in COMMANDS if isinstance(value, dict) and name in value]
         if not names:
@@ -128,13 +131,14 @@ def command_of(parts: Sequence[Part], view: TaskView) -> Command | None:
         if len(names) > 1 or len(data) > 1:
             raise InvalidParamsError("a message decides one thing only")
         return COMMANDS[names[0]].model_validate(value)
-    if not view.pending:
-        return None
     text = text_of(parts)
     if written := _WRITTEN.fullmatch(text.strip()):
         verb, call, reason = written.groups()
-        if call in view.pending:
+        # One that comes too late is for the run to refuse: it is neither a message nor a reply to another question.
+        if call in view.pending or _ID.fullmatch(call):
             return COMMANDS[verb].model_validate({verb: call, "reason": reason or ""})
+    if not view.pending:
+        return None
     pending = [*view.pending.values()]
     if len(pending) == 1 and pending[0].kind == "question":
         return ReplyCommand(reply=pending[0].wait, text=text)

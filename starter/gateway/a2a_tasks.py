@@ -19,6 +19,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Struct, Value
 from pydantic import JsonValue
 
+from ...contracts.message import PersonDecision
 from ...contracts.status import Status
 from ...resources.base import JsonObject
 from ...resources.content import ContentPart
@@ -174,10 +175,11 @@ class TaskView:
                 return await self._end(event)
         return []
 
-    def take(self, decision: str) -> None:
-        """Takes note that a decision was sent, before the events say so."""
-        self.pending.pop(decision, None)
-        self._set_state()
+    def take(self, wait: str, decision: PersonDecision) -> None:
+        """Takes note of the decision for a wait before the events say so. While people are missing it waits on."""
+        if not decision.missing:
+            self.pending.pop(wait, None)
+            self._set_state()
 
     async def _drop_decided(self) -> None:
         """Drops what was decided already: the events say so only when the waiting call goes on."""

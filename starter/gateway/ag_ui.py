@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ...contracts.decisions import PendingDecision
+from ...contracts.decisions import ApproveRequest, GiveResultRequest, PendingDecision, ReplyRequest
 from ...contracts.message import TokenUsage
 from ...contracts.status import Status
 from ...contracts.text import format_time
@@ -47,7 +47,7 @@ from ..history.events import (
 from ..history.follow import CursorError
 from ..runs.start import to_json
 from .access import Caller
-from .errors import BadRequestError, GatewayError, NotFoundError, as_gateway_error
+from .errors import BadRequestError, ConflictError, GatewayError, NotFoundError, as_gateway_error
 from .protocol import Protocol, caller_of, read_body
 from .question import TargetQuestion
 from .run import Run, RunWaits, prompt_of
@@ -170,8 +170,9 @@ class AgUi:
     async def _resume(self, caller: Caller, answers: Mapping[StreamPlace, Answer]) -> tuple[Run, str]:
         """The run that was interrupted, once it has the answers, and the cursor after which the stream goes on.
 
-        The same answers again have no further effect. Raises BadRequestError if some are missing or invalid; then
-        none is given.
+        The same answers again have no further effect. Raises BadRequestError if some are missing or invalid, and
+        ConflictError if the caller may not give one; then none is given. Whether an answer matches a schema, only the
+        workers know: if one does not, ConflictError is raised after those before it are given.
         """
         *_, last = answers
         if any(place.run != last.run for place in answers):
@@ -189,9 +190,29 @@ class AgUi:
             names = ", ".join(map(prompt_of, missing))
             raise BadRequestError(f"resume: all open interrupts need an answer; missing: {names}", param="resume")
         actions = [_action(run, undecided[key], answer) for key, answer in given.items()]
+        after = await _place_after(run, answers)
         for act in actions:
             await act()
-        return run, last.cursor
+        return run, after
+
+
+async def _place_after(run: Run, answers: Collection[StreamPlace]) -> str:
+    """The cursor of the answer to what the run has begun to wait for last: clients send results in any order.
+
+    Raises BadRequestError for a cursor that is not one.
+    """
+    cursors = {place.decision: place.cursor for place in answers}
+    *_, cursor = cursors.values()
+    if len({*cursors.values()}) == 1:
+        return cursor
+    try:
+        async with contextlib.aclosing(run.events(cursor, wait=False, live=False)) as events:
+            async for event in events:
+                if isinstance(event, WaitStartedEvent) and event.wait in cursors:
+                    cursor = cursors[event.wait]
+    except CursorError as error:
+        raise BadRequestError(str(error), param="resume") from None
+    return cursor
 
 
 def _answers(asked: ag_types.RunAgentInput) -> Mapping[StreamPlace, Answer]:
@@ -280,14 +301,17 @@ def _session(state: object) -> JsonObject:
 
 
 def _action(run: Run, decision: PendingDecision, answer: Answer) -> Callable[[], Awaitable[object]]:
-    """What carries an answer out. Raises BadRequestError for one that does not fit."""
+    """What carries an answer out. Raises BadRequestError and ConflictError for one that does not fit."""
     if (decision.kind == "client_tool") != isinstance(answer, ag_types.ToolMessage):
         raise BadRequestError("resume: a tool of the client needs a tool message, and an interrupt an entry of resume")
     if isinstance(answer, ag_types.ToolMessage):
-        return partial(run.give_result, decision.id, _result_text(answer))
+        output = _result_text(answer)
+        _check(run, decision, GiveResultRequest(call=decision.id, output=output))
+        return partial(run.give_result, decision.id, output)
     if decision.kind == "question":
         return _reply(run, decision, answer)
     if answer.status == "cancelled":
+        _check(run, decision, ApproveRequest(call=decision.id, approved=False))
         return partial(run.decide, decision.id, approved=False)
     payload = answer.payload
     given = {"approved": payload} if isinstance(payload, bool) else payload
@@ -297,22 +321,36 @@ def _action(run: Run, decision: PendingDecision, answer: Answer) -> Callable[[],
     arguments, reason = given.get("arguments"), given.get("reason") or ""
     if not (arguments is None or isinstance(arguments, dict)) or not isinstance(reason, str):
         raise BadRequestError("resume: arguments must be an object, and a reason a string", param="resume")
-    return partial(run.decide, decision.id, approved=approved, arguments=arguments if approved else None, reason=reason)
+    if not approved:
+        arguments = None
+    _check(run, decision, ApproveRequest(call=decision.id, approved=approved, arguments=arguments, reason=reason))
+    return partial(run.decide, decision.id, approved=approved, arguments=arguments, reason=reason)
+
+
+def _check(run: Run, decision: PendingDecision, request: ApproveRequest | ReplyRequest | GiveResultRequest) -> None:
+    """Raises BadRequestError for an answer that is too large, and ConflictError if the caller may not give it."""
+    if request.problem:
+        raise BadRequestError(f"resume: {request.problem}", param="resume")
+    if not isinstance(request, GiveResultRequest) and (refusal := run.refusal(decision, request)):
+        raise ConflictError(refusal, param="resume")
 
 
 def _reply(run: Run, decision: PendingDecision, answer: ag_types.ResumeEntry) -> Callable[[], Awaitable[object]]:
-    """What replies to a question. Raises BadRequestError for a reply that does not fit."""
+    """What replies to a question. Raises BadRequestError and ConflictError for a reply that does not fit."""
     payload = answer.payload
     if answer.status == "cancelled":
         if decision.asked_by:
+            _check(run, decision, ReplyRequest(text="", to=decision.id, declines=True))
             return partial(run.reply, "", decision.id, declines=True)
         # A person of the team can't decline its turn.
         return partial(run.cancel, "the question was not answered")
     if decision.reply_schema:
-        return partial(run.reply, json.dumps(payload), decision.id)
-    text = payload.get("reply") if isinstance(payload, dict) else payload
-    if not isinstance(text, str) or not text.strip():
-        raise BadRequestError("resume: the payload must be a string, or {reply: TEXT}", param="resume")
+        text = json.dumps(payload)
+    else:
+        text = payload.get("reply") if isinstance(payload, dict) else payload
+        if not isinstance(text, str) or not text.strip():
+            raise BadRequestError("resume: the payload must be a string, or {reply: TEXT}", param="resume")
+    _check(run, decision, ReplyRequest(text=text, to=decision.id))
     return partial(run.reply, text, decision.id)
 
 

@@ -46,7 +46,7 @@ from ..history.events import (
 from ..runs.listing import ListedRun
 from ..runs.start import to_json
 from .access import Caller
-from .errors import BadRequestError, ConflictError, ForbiddenError, GatewayError, NotFoundError
+from .errors import BadRequestError, ConflictError, ForbiddenError, GatewayError, NotFoundError, as_gateway_error
 from .protocol import Protocol, caller_of, number_in, read_body, unless_disconnected
 from .question import QuestionInput
 from .run import Run
@@ -404,14 +404,21 @@ class ArkApi:
                 after = event.cursor
 
         async def encoded() -> AsyncGenerator[bytes, None]:
-            async with contextlib.aclosing(run.events(after)) as events:
-                async for event in events:
-                    for chunk in chunks.chunks(event):
-                        yield encode(as_json(chunk).decode())
-                    if isinstance(event, RunEndedEvent) and event.run == run.id:
-                        if event.phase != "Completed":
-                            yield encode(as_json({"error": _error_of(event)}).decode())
-                        yield encode(as_json(chunks.end(event, await _manifest(run))).decode())
+            try:
+                async with contextlib.aclosing(run.events(after)) as events:
+                    async for event in events:
+                        for chunk in chunks.chunks(event):
+                            yield encode(as_json(chunk).decode())
+                        if isinstance(event, RunEndedEvent) and event.run == run.id:
+                            if event.phase != "Completed":
+                                yield encode(as_json({"error": _error_of(event)}).decode())
+                            yield encode(as_json(chunks.end(event, await _manifest(run))).decode())
+            except Exception as error:
+                translated = as_gateway_error(error)
+                if translated is None:
+                    raise
+                failed = {"message": translated.message, "type": "server_error", "code": translated.code}
+                yield encode(as_json({"error": failed}).decode())
             yield encode("[DONE]")
 
         return EventStream(encoded())

@@ -290,11 +290,11 @@ class McpServer:
         while (waiting := await _follow(context, run)) is not None:
             requests = _input_requests(waiting.decisions) if _supports_forms(context) else {}
             if not requests or dismissed & requests.keys():
-                return _waiting_result(run, waiting.decisions, is_error=bool(target and target.output_schema))
+                return _waiting_result(run, waiting.decisions, is_error=_output_schema(target) is not None)
             if not context.session.can_send_request:
                 return types.InputRequiredResult(input_requests=requests, request_state=run.id)
             dismissed = await self._answer(run, await _elicit(context, requests))
-        return _result(run, await run.result())
+        return _result(run, await run.result(), has_schema=_output_schema(target) is not None)
 
     async def _answer(self, run: Run, responses: Mapping[str, object]) -> frozenset[str]:
         """Applies a client's responses. Those returned have no effect, and are not to be asked for again."""
@@ -404,15 +404,19 @@ def _tool(target: ServedTarget, catalog: Catalog) -> types.Tool:
             "description": "values for its templates",
         }
         schema["required"] = ["input", "parameters"]
-    output = target.output_schema
     return types.Tool(
         name=tool_name(target),
         title=target.name,
         description=target.description,
         input_schema=schema,
-        # Until 2026 the protocol permits only objects.
-        output_schema=dict(output) if output and output.get("type") == "object" else None,
+        output_schema=_output_schema(target),
     )
+
+
+def _output_schema(target: ServedTarget | None) -> JsonObject | None:
+    """The schema that the results of a tool have to match. Until 2026 the protocol permits only objects."""
+    schema = target.output_schema if target else None
+    return dict(schema) if schema and schema.get("type") == "object" else None
 
 
 def _run_tool(name: str, description: str, arguments: type[JsonModel], *, read_only: bool) -> types.Tool:
@@ -503,7 +507,11 @@ def _input_requests(decisions: Iterable[PendingDecision]) -> types.InputRequests
 
 
 async def _apply(run: Run, decision: PendingDecision, response: types.ElicitResult) -> bool:
-    """Decides as the user has; False if the user has not decided, or the run refuses the decision."""
+    """Decides as the user has.
+
+    False if the user has not decided, or the run refuses the decision, or waits for other people to approve as well:
+    then the same user is not to be asked again.
+    """
     content = response.content or {}
     if response.action == "cancel":
         return False
@@ -520,18 +528,23 @@ async def _apply(run: Run, decision: PendingDecision, response: types.ElicitResu
         if response.action == "accept" and content.get("decision") not in ("approve", "reject"):
             return False
         approved = response.action == "accept" and content.get("decision") == "approve"
-        await run.decide(decision.id, approved=approved, reason=str(content.get("reason") or ""))
+        made = await run.decide(decision.id, approved=approved, reason=str(content.get("reason") or ""))
     except ConflictError:
         return False
-    return True
+    return not made.missing
 
 
-def _result(run: Run, status: Status) -> types.CallToolResult:
-    """The result of a call whose run has ended."""
+def _result(run: Run, status: Status, *, has_schema: bool = False) -> types.CallToolResult:
+    """The result of a call whose run has ended.
+
+    If the tool ``has_schema``, a completed run without structured content is an error: clients refuse it otherwise.
+    An answer of more than 64,000 bytes has none, as only its beginning is known.
+    """
+    structured = status.value if isinstance(status.value, dict) else None
     return types.CallToolResult(
         content=[types.TextContent(text=status.message)],
-        structured_content=status.value if isinstance(status.value, dict) else None,
-        is_error=status.phase != "Completed",
+        structured_content=structured,
+        is_error=status.phase != "Completed" or (has_schema and structured is None),
         _meta={RUN: run.id},
     )
 

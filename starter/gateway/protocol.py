@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import re
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from ...contracts.text import repair_surrogates
 from .access import Caller
 from .errors import BadRequestError, GatewayError, invalid_body
 
@@ -92,12 +94,31 @@ def number_in(request: Request, name: str, default: int, *, least: int = 1, most
 
 
 def parse_json(body: bytes) -> object:
-    """The value of a JSON body. Raises GatewayError for other bodies, duplicate keys, and deep nesting."""
+    """The value of a JSON body, without lone surrogates: clients that cut a text may cut an emoji in half.
+
+    Raises GatewayError for other bodies, duplicate keys, and deep nesting.
+    """
     try:
-        value = json.loads(body, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+        text = body.decode(json.detect_encoding(body))
+        value: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+        return _repaired(value) if _SURROGATE.search(text) else value
     except (ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, _JsonError) else "it is not valid JSON"
         raise GatewayError(f"the body can't be read: {reason}") from None
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""Half of a surrogate pair in JSON, perhaps a lone one."""
+
+
+def _repaired(value: object) -> object:
+    """A JSON value whose texts have no lone surrogates, which can neither be stored nor sent."""
+    if isinstance(value, str):
+        return repair_surrogates(value)
+    if isinstance(value, list):
+        return [_repaired(item) for item in value]
+    if isinstance(value, dict):
+        return _unique([(repair_surrogates(name), _repaired(item)) for name, item in value.items()])
     return value
 
 

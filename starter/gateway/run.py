@@ -409,6 +409,13 @@ class Run:
         self._tell("reply", to)
         return decision
 
+    def refusal(self, pending: PendingDecision, request: ApproveRequest | ReplyRequest) -> str | None:
+        """Why the caller may not decide so; None if it may, as far as is known before the run is asked."""
+        is_signed = self._caller.is_verified and bool(IdentityKeys.of(self._environ).keys)
+        if is_signed and any(approval.by == self._caller.name for approval in pending.approvals):
+            return None  # it may be the same decision again, which has no further effect
+        return pending.refusal(request.signed(self._caller.identity if is_signed else None))
+
     def _acts(self, act: str) -> Identity | None:
         return signed_act(self._environ, self._caller, self._client.namespace, self.id, act)
 
@@ -427,6 +434,8 @@ class Run:
         Raises ConflictError if the call does not wait for it, or has got another result, or if the result is too large.
         """
         request = GiveResultRequest(call=call, output=output, by=self._caller.name)
+        if request.problem:
+            raise ConflictError(request.problem)
         refusal: Exception = NotDecided()
         for _ in range(LISTED_ATTEMPTS):
             try:
@@ -436,7 +445,7 @@ class Run:
             wait = await self._wait(call)
             if isinstance(wait, WaitEndedEvent) and wait.digest == request.digest:
                 return request.decision(wait.at).to_remember()
-            if not isinstance(wait, WaitStartedEvent):
+            if not isinstance(wait, WaitStartedEvent) or isinstance(refusal, NotServedError):
                 break
             await asyncio.sleep(LISTED_INTERVAL)  # the events have the wait, and the run has it in a moment
         raise _refusal(refusal) from None

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import shutil
 import threading
 import uuid
@@ -45,7 +46,7 @@ from a2a.utils.errors import (
 )
 from a2a.utils.task import ListTasksCursor, encode_list_tasks_cursor
 from google.protobuf.json_format import MessageToDict, ParseDict
-from google.protobuf.struct_pb2 import Value
+from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 from starlette.applications import Starlette
 from starlette.requests import Request as StarletteRequest
@@ -263,6 +264,18 @@ async def test_a_context_continues_the_conversation_of_its_caller_only(served_en
             [_ async for _ in bob.subscribe(SubscribeToTaskRequest(id=first.id))]
     asked = [str(request) for request in served_env.model.requests]
     assert ["My name is Ann." in text for text in asked] == [True, True, False]
+
+
+async def test_whole_numbers_of_the_session_in_the_metadata_stay_whole(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", {"text": "Hello.", "held": True}))
+    session = {"floor": 3, "share": 0.5, "rooms": [1, 2]}
+    async with a2a_client(gateway, "agent/one", streaming=False) as client:
+        metadata = ParseDict({"baton": {"session": session}}, Struct())
+        task = task_of(await send(client, message("Where?", metadata=metadata), waits=False))
+        run = await run_of(gateway, task, Run)
+        shown = (await run.status()).session
+        assert json.dumps(shown, sort_keys=True) == json.dumps(session, sort_keys=True)
+        gateway.env.model.release()
 
 
 async def test_a_task_belongs_to_the_address_at_which_it_was_started(gateway: GatewayServer) -> None:
@@ -508,6 +521,28 @@ async def test_a_repeated_decision_does_not_decide_the_next_call(gateway: Gatewa
         again = task_of(await send(client, approval))
         assert again.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
         assert pending(again)["id"] == pending(waiting)["id"] != pending(task)["id"]
+
+
+async def test_a_late_decision_as_text_is_no_message_and_no_reply_to_another_question(gateway: GatewayServer) -> None:
+    async with a2a_client(gateway, "team/desk", streaming=False) as client:
+        task = await waiting_order(client, gateway.env)
+        decided = pending(task)["id"]
+        run = await run_of(gateway, task, Run)
+        await run.pause()
+        await run.decide(decided, approved=False)
+        with pytest.raises(InvalidParamsError, match="not waiting for a decision"):
+            await send(client, message(f"approve {decided}", task))
+        assert not (await run.status()).waiting
+        await client.cancel_task(CancelTaskRequest(id=task.id))
+    async with a2a_client(gateway, "team/interview", streaming=False) as client:
+        task = task_of(await send(client, message("Meet.")))
+        asked = pending(task)["id"]
+        waiting = task_of(await send(client, message("I am Ann.", task)))
+        for text in (f"approve {asked}", f"reject {asked} No.", f"approve {decided}"):
+            with pytest.raises(InvalidParamsError):
+                await send(client, message(text, task))
+        assert pending(await client.get_task(GetTaskRequest(id=task.id))) == pending(waiting)
+        await client.cancel_task(CancelTaskRequest(id=task.id))
 
 
 async def test_a_message_answers_the_only_question_and_a_repeated_one_not_the_next(gateway: GatewayServer) -> None:

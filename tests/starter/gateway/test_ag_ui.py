@@ -378,6 +378,10 @@ async def test_all_open_interrupts_need_an_answer(gateway: GatewayServer, asked:
     response = await gateway.http.post("/ag-ui/panel", json=asked("r2", None, resume=entries[:1]))
     assert response.status_code == 400
     assert "all open interrupts" in response.json()["message"]
+    long = {**entries[1], "payload": {"reply": "x" * 70_000}}
+    response = await gateway.http.post("/ag-ui/panel", json=asked("r2", None, resume=[entries[0], long]))
+    assert (response.status_code, "64,000 bytes" in response.json()["message"]) == (400, True), response.text
+    assert len([each for each in (await gateway.get("/inbox"))["waiting"] if "decision" not in each["decision"]]) == 2
     for _ in range(2):
         events = await stream(gateway, "panel", asked("r2", None, resume=entries))
         assert events[-1]["outcome"] == {"type": "success"}
@@ -423,6 +427,27 @@ async def test_the_client_executes_its_tools_and_the_run_goes_on_with_their_resu
         assert not [event for event in second if event["type"].startswith("TOOL_CALL")]
     assert len(gateway.env.model.requests) == 2
     assert "Rain" in gateway.env.model.requests[1].body["messages"][-1]["content"]
+
+
+async def test_results_of_two_calls_in_another_order_show_neither_call_again(
+    gateway: GatewayServer, asked: Asked
+) -> None:
+    both = {"calls": [*call("weather", city="Bern")["calls"], *call("weather", city="Rome")["calls"]]}
+    gateway.env.script(line("open", both, "Done."))
+    calls: list[str] = []
+    while len(calls) < 2:  # the run may begin to wait for the second a moment later: the same run tells it
+        first = await stream(gateway, "open", asked("r1", "Weather?", tools=[WEATHER]))
+        calls = [event["toolCallId"] for event in first if event["type"] == "TOOL_CALL_START"]
+    results = [{"id": each, "role": "tool", "toolCallId": each, "content": "Rain"} for each in calls]
+    body = asked("r2", "Weather?")
+    question = body["messages"]
+    for order in (results[::-1], results):  # the same results again have no further effect
+        second = await stream(gateway, "open", {**body, "messages": [*question, *order]})
+        assert [*texts_of(second).values()] == ["Done."]
+        assert not [event for event in second if event["type"].startswith("TOOL_CALL")]
+    broken = {**results[0], "toolCallId": results[0]["toolCallId"].rpartition("/")[0] + "/nonsense"}
+    refused = await gateway.http.post("/ag-ui/open", json={**body, "messages": [*question, results[1], broken]})
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid_request")
 
 
 async def test_a_failed_run_is_an_error_and_a_canceled_one_is_not(gateway: GatewayServer, asked: Asked) -> None:

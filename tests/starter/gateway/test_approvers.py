@@ -1,11 +1,13 @@
 """Who may decide: only an identity that a gateway has verified counts, and where rules name approvers, nothing else."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
@@ -18,6 +20,7 @@ from baton.temporal.personal_data import redact_setting
 from baton.testing import Reply
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
 from tests.harness.gateway import GatewayServer, key_file
+from tests.starter.gateway.test_mcp_server import rpc
 from tests.starter.gateway.test_remote_store import baton
 
 KEY = "k" * 32
@@ -294,3 +297,72 @@ async def test_a_signature_counts_for_one_decision_and_one_start_alone(env: Envi
         error = await gateway.post(f"/runs/{other.id}/approve", {"call": asked["id"]}, 409, key=keys["ann"])
         assert "it is not verified who started the run" in error["error"]["message"]
         await other.terminate()
+
+
+async def test_an_a2a_task_waits_for_the_second_person_and_says_so_to_the_first(
+    env: Environment, tmp_path: Path
+) -> None:
+    async with shop(env, tmp_path, order({**FINANCE, "required": 2})) as (gateway, keys):
+
+        async def send(name: str, part: Json, task: str = "") -> Json:
+            sent = {"messageId": f"{name}-{task}", "role": "ROLE_USER", "taskId": task, "parts": [part]}
+            path = "/a2a/agent/buyer/message:send"
+            done = await gateway.post(path, {"message": sent}, key=keys[name], a2a_version="1.0")
+            found: Json = done["task"]
+            return found
+
+        waits = await send("ann", {"text": "Buy!"})
+        (asked,) = waits["status"]["message"]["parts"][1]["data"]["pending"]
+        approval = {"data": {"approve": asked["id"]}}
+        for _ in range(2):  # the same approval again changes nothing
+            once = await send("ann", approval, waits["id"])
+            assert once["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+            assert once["status"]["message"]["parts"][1]["data"]["pending"] == [asked]
+        assert (await send("bob", approval, waits["id"]))["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_an_mcp_client_asks_its_user_once_for_what_a_second_person_has_to_approve(
+    env: Environment, tmp_path: Path
+) -> None:
+    async with shop(env, tmp_path, order({**FINANCE, "required": 2})) as (gateway, keys):
+        gateway.http.headers["authorization"] = f"Bearer {keys['ann']}"
+        asking = {"name": "agent_buyer", "arguments": {"input": "Buy!"}}
+        needed = (await rpc(gateway, "tools/call", asking, tasks=False))["result"]
+        (asked,) = needed["inputRequests"]
+        approval = {"action": "accept", "content": {"decision": "approve"}}
+        answered = {**asking, "inputResponses": {asked: approval}, "requestState": needed["requestState"]}
+        result = (await rpc(gateway, "tools/call", answered, tasks=False))["result"]
+        assert "it is waiting for people" in result["content"][0]["text"], result
+        run = result["_meta"]["baton/run"]
+        await gateway.post(f"/runs/{run}/approve", {"call": asked}, key=keys["bob"])
+        result = (await rpc(gateway, "tools/call", {**asking, "requestState": run}, tasks=False))["result"]
+        assert result["content"][0]["text"] == "Ordered."
+
+
+async def test_over_ag_ui_no_answer_counts_if_the_caller_may_not_give_one_of_them(
+    env: Environment, tmp_path: Path
+) -> None:
+    ann = {"name": "ann", "type": "human", "prompt": "Is it legal?"}
+    bob = {"name": "bob", "type": "human", "prompt": "Is it wise?", "approvers": [FINANCE]}
+    panel = manifest("Team", "panel", {"strategy": "parallel", "members": [ann, bob]})
+    async with shop(env, tmp_path, order(), panel) as (gateway, keys):
+
+        async def asked(run: str, name: str, **more: object) -> httpx.Response:
+            message = {"id": "m", "role": "user", "content": "Well?"}
+            body = {"threadId": "t", "runId": run, "messages": [message], "tools": [], "context": [], "state": {}}
+            headers = {"authorization": f"Bearer {keys[name]}"}
+            return await gateway.http.post("/ag-ui/panel", json={**body, **more}, headers=headers)
+
+        interrupts: list[Json] = []
+        while len(interrupts) < 2:  # the second is asked a moment later
+            last = json.loads((await asked("r1", "eve")).text.strip().splitlines()[-1].removeprefix("data: "))
+            interrupts = sorted(last["outcome"]["interrupts"], key=lambda each: str(each["message"]))
+        answers = [{"interruptId": each["id"], "status": "resolved", "payload": "Yes."} for each in interrupts]
+        for order_ in (answers, answers[::-1]):
+            refused = await asked("r2", "eve", messages=[], resume=order_)
+            assert (refused.status_code, "eve may not decide" in refused.text) == (409, True), refused.text
+        waiting = (await gateway.get("/inbox", key=keys["ann"]))["waiting"]
+        assert not [each for each in waiting if "decision" in each["decision"]]
+        assert len(waiting) == 2
+        done = await asked("r2", "bob", messages=[], resume=answers)
+        assert "RUN_FINISHED" in done.text, done.text

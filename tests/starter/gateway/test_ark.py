@@ -11,12 +11,17 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from temporalio.client import Client
+from temporalio.service import RetryConfig
 
 from baton.starter.gateway import runs as runs_of_gateway
 from baton.starter.runs import listing
+from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.converter import DATA_CONVERTER
 from baton.testing import Reply
 from tests.harness.environment import Environment, agent, call, line, manifest
 from tests.harness.gateway import GatewayServer, key_file, read_sse
+from tests.harness.tcp_proxy import TcpProxy
 
 Json = dict[str, Any]
 
@@ -181,6 +186,28 @@ async def test_a_stream_waits_for_its_query(gateway: GatewayServer) -> None:
     reading = asyncio.create_task(chunks_of(gateway, "/stream/awaited?from-beginning=true&wait-for-query=30s"))
     await gateway.post("/v1/queries", named("awaited"))
     assert said(await reading) == {"one": "a", "two": "b"}
+
+
+@pytest.mark.full
+async def test_a_stream_that_an_outage_of_temporal_ends_says_so(
+    served_env: Environment, server: EmbeddedServer
+) -> None:
+    served_env.script(line("one", {"text": "a", "held": True}), line("two", "b"))
+    hasty = RetryConfig(max_retries=1, max_elapsed_time_millis=100)  # by itself, the SDK tries again for seconds
+    async with TcpProxy(server.port) as proxy:
+        client = await Client.connect(proxy.address, data_converter=DATA_CONVERTER, retry_config=hasty)
+        async with GatewayServer.running(dataclasses.replace(served_env, client=client)) as gateway:
+            await gateway.post("/v1/queries", QUERY)
+            async with gateway.http.stream("GET", "/stream/first") as response:
+                await served_env.wait_for_calls(1)
+                outage = asyncio.create_task(proxy.cut(600))
+                *_, error, last = [event["data"] async for event in read_sse(response)]
+                outage.cancel()
+    assert error == {
+        "error": {"message": "Temporal can't be reached now", "type": "server_error", "code": "unavailable"}
+    }
+    assert last == "[DONE]"
+    served_env.model.release()
 
 
 @pytest.mark.full

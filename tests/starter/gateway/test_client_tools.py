@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from baton.starter.gateway.app import Gateway
 from baton.starter.gateway.errors import BadRequestError, ConflictError
 from baton.starter.gateway.question import TargetQuestion
 from baton.starter.gateway.run import Run
-from baton.starter.history.events import WaitEndedEvent, WaitStartedEvent
+from baton.starter.history.events import Event, WaitEndedEvent, WaitStartedEvent
+from baton.starter.runs.runs import NotServedError
 from tests.harness.environment import Environment, Json, agent, call, line, team
 
 CITY: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -107,6 +109,42 @@ async def test_the_same_result_again_is_accepted_and_another_one_is_refused(serv
     with pytest.raises(ConflictError):
         await run.give_result(second.id, "snow")
     assert [each["content"] for each in told(served_env, status)] == ["", "rain", "", "sun", "Done."]
+
+
+class CountedReads(Run):
+    """A run that counts how often its events are read."""
+
+    reads = 0
+
+    def events(
+        self, after: str | None = None, *, wait: bool = True, live: bool = True, depth_first: bool = False
+    ) -> AsyncGenerator[Event, None]:
+        self.reads += 1
+        return super().events(after, wait=wait, live=live, depth_first=depth_first)
+
+
+async def test_a_result_that_is_too_large_is_refused_without_a_read_of_the_run(served_env: Environment) -> None:
+    served_env.script(line("open", call("weather", city="Bern"), "It rains."))
+    run = await ask(served_env, "open", TargetQuestion(input="Weather?", tools=[WEATHER]))
+    [pending] = await waiting(run)
+    counted = CountedReads(served_env.client, run.handle, run.memo, LOCAL, served_env.worker_env)
+    with pytest.raises(ConflictError, match="at most 100,000 bytes"):
+        await counted.give_result(pending.id, "x" * 200_000)
+    assert counted.reads == 0
+    await run.give_result(pending.id, "rain")
+    assert (await run.result()).phase == "Completed"
+
+
+async def test_a_result_without_a_worker_is_refused_after_one_read_of_the_run(served_env: Environment) -> None:
+    async with served_env.with_manifests([agent("open", clients={"tools": True})]) as own:
+        own.script(line("open", call("weather", city="Bern"), "It rains."))
+        run = await ask(own, "open", TargetQuestion(input="Weather?", tools=[WEATHER]))
+        [pending] = await waiting(run)
+    counted = CountedReads(own.client, run.handle, run.memo, LOCAL, own.worker_env)
+    with pytest.raises(NotServedError):
+        await counted.give_result(pending.id, "rain")
+    assert counted.reads == 1
+    await run.handle.terminate()
 
 
 async def test_allowed_settings_change_the_agent_and_instructions_follow_its_prompt(served_env: Environment) -> None:

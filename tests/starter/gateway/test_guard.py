@@ -251,3 +251,13 @@ def test_json_with_numbers_that_other_parsers_read_differently_is_refused() -> N
     for body in (b'{"a": Infinity}', b'{"a": -Infinity}', b'{"a": 1, "a": 2}', b'{"a": 1e999}', b"9" * 5_000):
         with pytest.raises(Exception, match="body"):
             parse_json(body)
+
+
+def test_half_an_emoji_in_json_is_replaced_in_texts_and_names_and_whole_ones_stay() -> None:
+    assert parse_json(rb'{"a\ud83d": ["\ude00 \ud83d\ude00", 1, null], "b": "\\ud83d"}') == {
+        "a\ufffd": ["\ufffd 😀", 1, None],
+        "b": r"\ud83d",
+    }
+    for body in (rb'{"\ud83d": 1, "\ud83e": 2}', b'"\xed\xa0\xbd"', b"[" * 900 + rb'"\ud83d"' + b"]" * 899):
+        with pytest.raises(Exception, match="body"):
+            parse_json(body)

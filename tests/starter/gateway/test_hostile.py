@@ -137,6 +137,49 @@ async def test_a_message_that_is_too_large_does_not_fail_the_run_that_it_is_sent
     assert (await gateway.finished(task["id"]))[-1]["data"]["phase"] == "Completed"
 
 
+CUT = "hi \ud83d"
+"""A text that ends in the middle of an emoji, as JSON can have it, and databases and UTF-8 can't."""
+
+ASKED: Json = {"threadId": CUT, "runId": CUT, "messages": [{"id": CUT, "role": "user", "content": CUT}]}
+SENT: Json = {"messageId": "cut", "role": "ROLE_USER", "parts": [{"text": CUT}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/runs", {"target": "agent/one", "input": CUT, "session": {CUT: CUT}}, 201),
+        ("/runs", {"target": CUT, "input": "?"}, 404),
+        ("/runs", {"target": "agent/one", "input": "?", CUT: 1}, 400),
+        ("/v1/chat/completions", {"model": "one", "messages": [{"role": "user", "content": CUT}]}, 200),
+        ("/v1/chat/completions", {"model": "one", "messages": [{"role": "user", "content": "?"}], CUT: 1}, 200),
+        ("/v1/chat/completions", {"model": CUT, "messages": [{"role": "user", "content": "?"}]}, 404),
+        ("/v1/responses", {"model": "one", "input": CUT, "metadata": {CUT: CUT}}, 200),
+        ("/v1/responses", {"model": CUT, "input": "?"}, 404),
+        ("/v1/queries", {"name": "q", "input": CUT, "target": {"type": "agent", "name": "one"}}, 200),
+        ("/v1/queries", {"name": CUT, "input": "?", "target": {"type": "agent", "name": CUT}}, 404),
+        ("/ag-ui/agent/one", ASKED, 200),
+        ("/a2a/agent/one/message:send", {"message": SENT}, 400),
+        ("/a2a/agent/one", {**RPC, "method": "SendMessage", "params": {"message": SENT}}, 200),
+        ("/mcp", {**RPC, "method": "tools/call", "params": {"name": "agent_one", "arguments": {"input": CUT}}}, 400),
+    ],
+)
+async def test_half_an_emoji_in_a_request_is_replaced_or_refused_and_no_failure(
+    gateway: GatewayServer, path: str, body: Json, status: int
+) -> None:
+    gateway.env.answer = lambda _: Reply(text="Because.")
+    headers = {"a2a-version": "1.0", "accept": "application/json, text/event-stream"}
+    response = await gateway.http.post(path, content=json.dumps(body), headers={**headers, **JSON_BODY})
+    assert response.status_code == status, response.text
+    assert "-32603" not in response.text, "an internal error in JSON-RPC"
+    if path.startswith("/ag-ui"):
+        assert "RUN_FINISHED" in response.text
+    if body.get("input") == CUT:
+        await gateway.env.wait_for_calls(1)
+        assert "hi \ufffd" in str(gateway.env.model.requests)
+
+
+JSON_BODY = {"content-type": "application/json"}
+
 SMUGGLED = json.dumps({"target": "agent/one", "input": "smuggled"}).encode()
 INNER = b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
     len(SMUGGLED),

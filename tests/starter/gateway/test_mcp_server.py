@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +115,19 @@ async def test_an_answer_with_a_schema_is_structured_content(gateway: GatewaySer
     async with connect(gateway, mode) as client:
         result = await client.call_tool("agent_judge", {"input": "Well?"})
     assert result.structured_content == {"ok": True}
+
+
+@both_eras
+async def test_an_answer_with_a_schema_that_is_too_long_to_be_read_whole_is_an_error(
+    gateway: GatewayServer, mode: Mode
+) -> None:
+    """A client refuses a result without the structured content that the tool announces, unless it is an error."""
+    gateway.env.script(line("judge", json.dumps({"ok": True, "why": "x" * 70_000})))
+    async with connect(gateway, mode) as client:
+        result = await client.call_tool("agent_judge", {"input": "Well?"})
+    assert (result.is_error, result.structured_content) == (True, None)
+    assert text_of(result).startswith('{"ok": true')
+    assert text_of(result).endswith("characters in total]")
 
 
 async def test_parameters_reach_the_templates_and_wrong_ones_are_explained(gateway: GatewayServer) -> None:
