@@ -344,12 +344,11 @@ def _reply(run: Run, decision: PendingDecision, answer: ag_types.ResumeEntry) ->
             return partial(run.reply, "", decision.id, declines=True)
         # A person of the team can't decline its turn.
         return partial(run.cancel, "the question was not answered")
+    text = payload.get("reply") if isinstance(payload, dict) else payload
     if decision.reply_schema:
         text = json.dumps(payload)
-    else:
-        text = payload.get("reply") if isinstance(payload, dict) else payload
-        if not isinstance(text, str) or not text.strip():
-            raise BadRequestError("resume: the payload must be a string, or {reply: TEXT}", param="resume")
+    elif not isinstance(text, str) or not text.strip():
+        raise BadRequestError("resume: the payload must be a string, or {reply: TEXT}", param="resume")
     _check(run, decision, ReplyRequest(text=text, to=decision.id))
     return partial(run.reply, text, decision.id)
 
