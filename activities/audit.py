@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from temporalio import activity
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
@@ -61,6 +62,15 @@ class _Run(NamedTuple):
     def key(self) -> tuple[str, str, str]:
         return "run", self.client.namespace, self.id
 
+    def at_first(self, started: HistoryEvent) -> "_Run":
+        """The run, or the one that was reset: its events are the first ones of this history."""
+        original = started.workflow_execution_started_event_attributes.original_execution_run_id
+        return self._replace(run_id=original or self.run_id)
+
+    def after(self, event: HistoryEvent) -> "_Run":
+        """The run of the events after this one: after a reset, another one."""
+        return self._replace(run_id=event.workflow_task_failed_event_attributes.new_run_id or self.run_id)
+
     def entry(self, actor: Actor, event: object, action: AuditAction, at: datetime, **more: Any) -> AuditEntry:
         """What an event of the history says; once for each event."""
         at_ms = round(at.timestamp() * 1000)
@@ -68,12 +78,17 @@ class _Run(NamedTuple):
 
     def sender(self, value: object, act: str, at: datetime, client: str) -> Actor:
         """Who has sent a request: verified if a gateway has signed it, or else by the name in it."""
-        fields = value if isinstance(value, dict) else {}
+        fields = _fields(value, act)
         verified = self.keys.who_acts(fields.get("identity"), self.client.namespace, self.id, act, at)
         if verified:
             return Actor(verified, "gateway", verified=True, client=client)
         named = fields.get("name") or fields.get("by")
         return Actor(named if isinstance(named, str) else client, "temporal", client=client)
+
+
+def _fields(value: object, act: str) -> dict[str, object]:
+    """The fields of a request. The values of a session are contents, whatever their names, and are not logged."""
+    return value if isinstance(value, dict) and act != "session" else {}
 
 
 class AuditActivities:
@@ -101,7 +116,7 @@ class AuditActivities:
 
 
 async def _beginning(run: _Run, began: AuditAction) -> AuditEntry:
-    """Who has started the run, by its memo."""
+    """Who has started the run, by its memo; a retry has the memo of the failed run, whoever retries it."""
     handle = run.client.get_workflow_handle(run.id, run_id=run.run_id)
     description = await handle.describe()
     at = description.start_time
@@ -109,8 +124,11 @@ async def _beginning(run: _Run, began: AuditAction) -> AuditEntry:
     client = ""
     async for event in handle.fetch_history_events(page_size=1):
         client = event.workflow_execution_started_event_attributes.identity
+        run = run.at_first(event)
         break
-    if name := run.keys.who_acts(memo.get(REQUESTER), run.client.namespace, run.id, START, at):
+    if began == "retry":
+        actor = Actor(client, "temporal", client=client)
+    elif name := run.keys.who_acts(memo.get(REQUESTER), run.client.namespace, run.id, START, at):
         actor = Actor(name, "gateway", verified=True, client=client)
     else:
         actor = Actor(str(memo.get(CALLER) or client), "temporal", client=client)
@@ -122,6 +140,7 @@ async def _requests(run: _Run) -> AsyncIterator[AuditEntry]:
     updates: dict[int, _Update] = {}
     handle = run.client.get_workflow_handle(run.id, run_id=run.run_id)
     async for event in handle.fetch_history_events():
+        run = run.at_first(event) if event.event_id == 1 else run.after(event)
         at = event.event_time.ToDatetime(UTC)
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
@@ -149,7 +168,7 @@ async def _requests(run: _Run) -> AsyncIterator[AuditEntry]:
 async def _done(run: _Run, update: _Update, outcome: Any, event: int, at: datetime) -> AuditEntry:
     """What an update has done, or that it was refused by its handler."""
     value = await _value(run.client, update.arguments)
-    fields = value if isinstance(value, dict) else {}
+    fields = _fields(value, update.action)
     detail = str(fields.get("call") or fields.get("to") or "")
     actor = run.sender(value, update.action, at, update.client)
     action = update.action

@@ -25,6 +25,7 @@ from ..contracts.text import byte_size, truncate
 from ..journal.journal import Journal
 from ..resources.base import JsonObject
 from ..resources.member import Member
+from ..resources.strategies import OWN_WORKFLOWS
 from ..temporal.executions import execution_chain, first_run_id, memo_of
 from .context.lookup import find_team
 from .context.output_schema import schema_errors
@@ -115,6 +116,9 @@ async def _requesters(client: Client, keys: IdentityKeys, root: str) -> AsyncIte
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
             yield None  # Temporal has deleted it
+            return
+        if description.workflow_type not in OWN_WORKFLOWS:
+            yield None  # an application's workflow has started the team, for whomever
             return
         (run_input,) = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
         if isinstance(retried := run_input.get("retries"), str):

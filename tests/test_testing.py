@@ -199,9 +199,11 @@ async def test_a_target_that_the_environment_does_not_have_is_refused(baton_envi
         (Reply(status=400, text="too many pictures"), "too many pictures"),
         (Reply(status=429, code="insufficient_quota", text="nothing left"), "nothing left"),
         (Reply(text="I", stop="content_filter"), "filter"),
+        (Reply(text="I", stop="content_filter: RECITATION"), "filter"),
+        (Reply(text="I", stop="function_call_filter: MALFORMED_FUNCTION_CALL"), "incomplete"),
         (Reply(hang=True), "time"),
     ],
-    ids=["status", "code", "filtered", "hang"],
+    ids=["status", "code", "filtered", "filtered-with-a-detail", "malformed", "hang"],
 )
 async def test_faults_fail_a_run(baton_environment: EnvironmentFactory, fault: Reply, told: str) -> None:
     spec = {"type": "completions", "provider": "openai", "model": {"value": "m"}, "timeout": "1s"}

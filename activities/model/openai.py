@@ -192,8 +192,16 @@ def _closed(schema: Any) -> bool:
     return not schema.keys().isdisjoint({"type", "anyOf", "$ref"}) and all(map(_closed, subschemas))
 
 
-ENDS: dict[str, End] = {"length": "length", "content_filter": "filtered"}
-"""Finish reasons other than a normal end."""
+ENDS: dict[str, End | None] = {
+    "length": "length",
+    "content_filter": "filtered",
+    "function_call_filter": None,  # Gemini: the model has written a call that can't be read
+    "error": None,
+}
+"""Finish reasons other than a normal end, without the detail that Gemini adds after a colon.
+
+None if the answer counts as incomplete.
+"""
 
 
 class _Part(BaseModel):
@@ -275,7 +283,7 @@ class Chunk(_Part):
         for choice in (self.choices or ())[:1]:
             answer.begun = True
             if choice.finish_reason:
-                answer.end = ENDS.get(choice.finish_reason, "complete")
+                answer.end = ENDS.get(choice.finish_reason.partition(":")[0], "complete")
             content = choice.content
             for text in (content.content, content.refusal):
                 answer.add_text(text or "")

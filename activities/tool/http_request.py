@@ -22,6 +22,9 @@ BODILESS = ("GET", "HEAD", "DELETE")
 """Methods without a body: arguments that no template names are added to the query string instead."""
 
 _AUTHORITY = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
+_ONE_ARGUMENT = re.compile(r"\{\{\s*input\.(\w+)\s*\}\}")
+"""A body that is one argument, such as that of an operation of OpenAPI."""
+
 _PATH_START = re.compile("[/?#]")
 _PATH = "/:@!$&'()*+,;=~"
 
@@ -90,6 +93,8 @@ def request_of(
     rest: JsonObject = {name: argument for name, argument in arguments.items() if name not in named}
     lower = {name.lower() for name, _ in headers}
     body, kind = _body(http, rest, arguments, value, dict(headers))
+    if body is None and http.body:
+        headers = [(name, text) for name, text in headers if name.lower() != "content-type"]
     extra = [("Idempotency-Key", key), *([("Content-Type", kind)] if body is not None else [])]
     _, path = server_template(http.url)
     url = _url(server.url, path, arguments, rest if http.method in BODILESS else {}, value)
@@ -108,10 +113,10 @@ def request_of(
 
 
 def header_argument(arguments: JsonObject, name: str) -> str:
-    """An argument as the text of a header, empty if it is missing. Raises BadArguments for control characters."""
+    """An argument as the text of a header, empty if it is missing. Raises BadArguments for what no header can have."""
     text = "" if arguments.get(name) is None else _text(arguments[name])
-    if not text.isprintable():
-        raise BadArguments(f"the argument '{name}' is sent in a header: it can't contain control characters")
+    if not (text.isprintable() and text.isascii()):
+        raise BadArguments(f"the argument '{name}' is sent in a header: it can only have printable ASCII characters")
     return text
 
 
@@ -198,6 +203,9 @@ def _body(
     if not kind:
         plain = "".join(piece.text for piece in parse_template(http.body) if not piece.name).lstrip()
         kind = "application/json" if plain[:1] in ("{", "[") else "text/plain; charset=utf-8"
+
+    if (alone := _ONE_ARGUMENT.fullmatch(http.body)) and alone[1] not in arguments:
+        return None, kind  # an optional body that was left out
 
     def lookup(name: str) -> JsonValue:
         return arguments.get(name.removeprefix(ARGUMENTS)) if name.startswith(ARGUMENTS) else value(name)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -76,6 +77,11 @@ class _Arguments:
         if not ARGUMENT.fullmatch(f"{{{name}}}"):
             raise ValueError(f"its argument '{name}' has a name that can't be used in a template")
         schema = parameter.get("schema")
+        if location == "query" and not _is_plain(parameter):
+            if parameter.get("required"):
+                raise ValueError(f"its argument '{name}' has a style that is not supported")
+            log.warning("left out the argument '%s' of an operation: its style is not supported", name)
+            return
         description = parameter.get("description")
         described = {"description": description} if isinstance(description, str) else {}
         self._properties[name] = {**(schema if isinstance(schema, dict) else {}), **described}
@@ -92,6 +98,16 @@ class _Arguments:
         self.headers["Content-Type"] = kind
         if required:
             self._required.append("body")
+
+
+def _is_plain(parameter: JsonObject) -> bool:
+    """Whether a parameter of the query is sent as ``name=value``, and a list as one pair for each of its items."""
+    schema = parameter.get("schema")
+    kind = schema.get("type") if isinstance(schema, dict) else None
+    kinds = kind if isinstance(kind, list) else [kind]
+    if parameter.get("style", "form") != "form" or "object" in kinds:
+        return "content" in parameter  # that is sent as JSON
+    return parameter.get("explode") is not False or "array" not in kinds
 
 
 class OpenApiDocument:
@@ -121,8 +137,14 @@ class OpenApiDocument:
         servers = self._document.get("servers")
         first = servers[0] if isinstance(servers, list) and servers else None
         url = first.get("url") if isinstance(first, dict) else None
-        if not isinstance(url, str) or "{" in url:
+        if not isinstance(url, str):
             url = "/" if self._address else ""
+        variables = first.get("variables") if isinstance(first, dict) else None
+        for name, variable in variables.items() if isinstance(variables, dict) else ():
+            default = variable.get("default") if isinstance(variable, dict) else None
+            url = url.replace(f"{{{name}}}", str(default)) if default is not None else url
+        if "{" in url:
+            raise InvalidManifest(f"the OpenAPI document names the server {url}: set openapi.baseUrl")
         url = urljoin(self._address, url) if self._address else url
         if not url.startswith(("http://", "https://")):
             raise InvalidManifest("the OpenAPI document names no server: set openapi.baseUrl")
@@ -139,13 +161,16 @@ class OpenApiDocument:
             for method in get_args(Method):
                 operation = entry.get(method.lower())
                 if isinstance(operation, dict) and isinstance(operation.get("operationId"), str):
-                    yield path, method, operation, entry.get("parameters")
+                    servers = operation.get("servers") or entry.get("servers")
+                    yield path, method, {**operation, "servers": servers}, entry.get("parameters")
 
     def _spec(self, path: str, method: str, operation: JsonObject, shared: JsonValue) -> ToolSpec:
         if "{{" in path:
             raise ValueError("its path contains '{{'")
         if not path.startswith("/"):
             raise ValueError("its path does not begin with '/'")
+        if operation["servers"]:
+            raise ValueError("it has servers of its own")
         arguments = _Arguments()
         for parameter in self._parameters(shared, operation.get("parameters")):
             arguments.add(parameter)
@@ -220,6 +245,7 @@ class OpenApiDocument:
         if not isinstance(ref, str):
             return {key: self._moved(item, definitions) for key, item in value.items()}
         name = ref.removeprefix("#/").replace("components/schemas/", "").replace("/", ".")
+        name = re.sub("[~%]", "_", name)  # they would have a meaning in the new reference
         if name not in definitions:
             definitions[name] = True  # a schema may contain itself
             definitions[name] = self._moved(self._at(ref), definitions)

@@ -9,19 +9,22 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
 from baton.contracts.identity import Actor
 from baton.contracts.protocol import SIGNALS
+from baton.contracts.scope import CALLER
 from baton.journal.audit import AuditEntry, AuditLog
 from baton.journal.database import Database
 from baton.starter.operations.audit import AuditFilter, audit_rows, row_json, row_ocsf, verify_audit
 from baton.starter.operations.manifests import open_store
+from baton.starter.runs.start import retry_run
 from baton.testing import Reply
 from tests.activities.test_manifest_store import apply, loaded
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
 from tests.harness.gateway import GatewayServer, key_file
 from tests.harness.postgres import execute
+from tests.harness.resets import reset, reset_points
 from tests.replay.scenarios import audited_to_its_end, run_scenario
 from tests.starter.test_protocol import DEFINITIONS
 
@@ -186,6 +189,60 @@ async def test_who_sends_an_identity_that_means_nothing_is_named_as_any_client(
         ("resume", "bob", False),
         ("end", "baton", False),
     ]
+
+
+async def test_the_values_of_a_session_are_not_in_the_log_whatever_their_names(env: Environment) -> None:
+    audited = replace(env, variables={"BATON_AUDIT": "1"})
+    async with audited.with_manifests([agent("one")]) as served:
+        served.answer = lambda _: Reply(text="Done.", held=True)
+        run = await served.start("agent", {"agent": "one", "input": "Why?"})
+        await served.wait_for_calls(1)
+        await run.execute_update("session", {"name": "Mrs Smith", "by": "Mrs Smith", "to": "Mrs Smith"})
+        served.model.release()
+        await run.result()
+    found = await rows(served.journal_address, AuditFilter(name=run.id))
+    assert [row["action"] for row in found] == ["start", "session", "end"]
+    assert found[1]["who"] == found[0]["who"]
+    assert "Smith" not in json.dumps(found)
+
+
+async def test_after_a_reset_what_was_done_before_it_is_in_the_log_once(env: Environment) -> None:
+    audited = replace(env, variables={"BATON_AUDIT": "1"})
+    async with audited.with_manifests([agent("one")]) as served:
+        served.answer = lambda _: Reply(text="Done.", held=True)
+        run = await served.start("agent", {"agent": "one", "input": "Why?"})
+        await served.wait_for_calls(1)
+        await run.signal("pause", {"name": "eve"})
+        await run.signal("resume", {"name": "bob"})
+        served.model.release()
+        await run.result()
+        run = served.client.get_workflow_handle(run.id, run_id=(await run.describe()).run_id)
+        points = await reset_points(run)
+        served.answer = lambda _: Reply(text="Done.")
+        await (await reset(served, run, points[-2])).result()
+    found = await rows(served.journal_address, AuditFilter(name=run.id))
+    assert [row["action"] for row in found] == ["start", "pause", "resume", "end", "end"]
+    assert await problems(served.journal_address) == []
+
+
+async def test_a_retry_is_done_by_whoever_retries_and_not_by_who_has_started_the_run(env: Environment) -> None:
+    audited = replace(env, variables={"BATON_AUDIT": "1"})
+    async with audited.with_manifests([agent("one")]) as served:
+        refusals = [Reply(status=401, code="invalid_api_key")]
+        served.answer = lambda _: refusals.pop() if refusals else Reply(text="Done.")
+        failed: Handle = await served.client.start_workflow(
+            "agent",
+            {"agent": "one", "input": "Why?"},
+            id="retried",
+            task_queue=served.task_queue,
+            memo={CALLER: "ann"},
+        )
+        with contextlib.suppress(WorkflowFailureError):
+            await failed.result()
+        await (await retry_run(served.client, served.client.get_workflow_handle(failed.id))).result()
+    found = await rows(served.journal_address, AuditFilter(name=failed.id))
+    assert [row["action"] for row in found] == ["start", "end", "retry", "end"]
+    assert (found[0]["who"], found[2]["who"]) == ("ann", served.client.identity)
 
 
 async def test_a_signal_of_baton_itself_has_nothing_written(env: Environment) -> None:

@@ -130,6 +130,44 @@ async def test_a_document_that_was_read_somewhere_names_no_server_elsewhere(
     assert "names http://169.254.169.254/latest, which is another server: set openapi.baseUrl" in said
 
 
+async def test_what_can_not_be_sent_as_the_document_says_is_no_part_of_its_tools(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    texts: Json = {"type": "array", "items": {"type": "string"}}
+    styled: list[Json] = [
+        {"name": "ids", "in": "query", "explode": False, "schema": texts},
+        {"name": "tags", "in": "query", "style": "pipeDelimited", "schema": texts},
+        {"name": "filter", "in": "query", "style": "deepObject", "schema": {"type": "object"}},
+        {"name": "q", "in": "query", "schema": {"$ref": "#/paths/~1pets/x-text"}},
+    ]
+    required = {"name": "filter", "in": "query", "required": True, "schema": {"type": "object"}}
+    body = {"content": {"application/json": {"schema": {"type": "object"}}}}
+    name = {"name": "X-Name", "in": "header", "schema": {"type": "string"}}
+    document = {
+        **DOCUMENT,
+        "servers": [{"url": f"{tool_server.url}/{{version}}", "variables": {"version": {"default": "v1"}}}],
+        "paths": {
+            "/pets": {
+                "x-text": {"type": "string"},
+                "get": {"operationId": "list", "parameters": styled},
+                "post": {"operationId": "add", "parameters": [name], "requestBody": body},
+            },
+            "/styled": {"get": {"operationId": "styled", "parameters": [required]}},
+            "/elsewhere": {"get": {"operationId": "elsewhere", "servers": [{"url": "/v2"}]}},
+        },
+    }
+    calls = call("pets-list", q="x"), call("pets-add"), call("pets-add", **{"X-Name": "José"})
+    said = await used(env, pets(document=json.dumps(document)), {"name": "pets"}, *calls)
+    listed, added = tool_server.seen
+    assert (listed.method, listed.path) == ("GET", "/v1/pets?q=x")
+    assert (added.method, added.path, added.body) == ("POST", "/v1/pets", "")
+    assert "content-type" not in added.headers
+    assert said[5] == "Error: the argument 'X-Name' is sent in a header: it can only have printable ASCII characters"
+    tools = {each["function"]["name"]: each["function"]["parameters"] for each in env.model.requests[0].body["tools"]}
+    assert tools.keys() == {"pets-list", "pets-add"}
+    assert tools["pets-list"]["properties"].keys() == {"q"}
+
+
 @pytest.mark.parametrize("base", ["http://good.example", "http://good.example:80/api/"])
 @pytest.mark.parametrize(
     "path",

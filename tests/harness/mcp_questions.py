@@ -6,7 +6,7 @@ from typing import Annotated
 from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
-from mcp.shared.exceptions import UrlElicitationRequiredError
+from mcp.shared.exceptions import MCPError, UrlElicitationRequiredError
 from mcp_types import ElicitRequest, ElicitRequestURLParams, InputRequiredResult
 from pydantic import BaseModel
 
@@ -38,7 +38,10 @@ def ask_nights(room: Annotated[ElicitationResult[Room], Resolve(ask_room)]) -> E
 
 
 def add_questions(server: MCPServer, folder: Path) -> None:
-    """``book`` asks two questions, ``pay`` wants an address to be opened. ``calls`` has a line for each success."""
+    """``book`` asks two questions, ``reserve`` one, ``pay`` wants an address to be opened.
+
+    ``calls`` has a line for each success.
+    """
 
     def note(line: str) -> None:
         with (folder / "calls").open("a") as calls:
@@ -55,6 +58,14 @@ def add_questions(server: MCPServer, folder: Path) -> None:
             return f"not booked: {room.action}"
         note(f"booked {room.data.room} for {nights.data.nights} on {day}")
         return f"booked the {room.data.room} room"
+
+    @server.tool()
+    def reserve(room: Annotated[ElicitationResult[Room], Resolve(ask_room)]) -> str:
+        """Reserves a room. Without an answer, the call is an error of the protocol and not of the tool."""
+        if not isinstance(room, AcceptedElicitation):
+            raise MCPError(code=-32_000, message=f"not reserved: {room.action}")
+        note(f"reserved {room.data.room}")
+        return f"reserved the {room.data.room} room"
 
     @server.tool()
     async def pay(ctx: Context) -> str | InputRequiredResult:

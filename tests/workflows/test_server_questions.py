@@ -112,6 +112,17 @@ async def test_what_a_tool_asks_is_answered_by_a_person_and_the_call_is_carried_
 
 
 @pytest.mark.full
+async def test_a_question_is_asked_though_the_server_ends_the_call_without_an_answer_with_an_error(
+    env: Environment, hotel: McpServerProcess
+) -> None:
+    handle = await start(env, hotel, call("test-reserve"))
+    run = env.client.get_workflow_handle((await waiting(env, handle)).run)
+    await reply(run, '{"room": "blue"}')
+    assert (await told(env, handle))[1]["content"] == "reserved the blue room"
+    assert hotel.calls == ["reserved blue"]
+
+
+@pytest.mark.full
 async def test_a_person_may_decline_to_answer_a_server_and_the_server_is_told(
     env: Environment, hotel: McpServerProcess
 ) -> None:

@@ -265,6 +265,8 @@ def use_tool(
         try:
             return await ask(client)
         except MCPError as error:
+            if elicitation and elicitation.pending:  # the server had to be told `cancel`: its call is repeated
+                raise elicitation.question(elicitation.pending) from None
             if error.code == URL_ELICITATION_REQUIRED and elicitation:
                 raise elicitation.required(error.data) from None
             if error.code != HEADER_MISMATCH:

@@ -6,15 +6,19 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from temporalio import workflow
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from baton.contracts.decisions import ApproveRequest, PendingDecision
 from baton.contracts.identity import REQUESTER, Identity, IdentityKeys, digest_of
 from baton.contracts.status import Status
+from baton.starter.runs.decisions import all_pending_decisions
 from baton.temporal.client import connect
 from baton.temporal.personal_data import redact_setting
 from baton.testing import Reply
@@ -223,6 +227,38 @@ async def test_a_retry_was_started_by_whoever_has_started_the_run_that_has_faile
             assert isinstance(error.value.cause, ApplicationError)
             assert error.value.cause.message == refusal
         assert (await gateway.env.status(decision)).phase == "Completed"
+
+
+@workflow.defn(name="purchase")
+class Purchase:
+    """A workflow of an application that starts a query. Its arguments are nothing like those of Baton's runs."""
+
+    @workflow.run
+    async def run(self, queue: str, _: int) -> Any:
+        run_input = {"name": "q", "spec": {"input": "Buy!", "targets": [{"type": "agent", "name": "buyer"}]}}
+        own = workflow.info().workflow_id
+        return await workflow.execute_child_workflow("query", run_input, id=f"{own}/query", task_queue=queue)
+
+
+async def test_nobody_is_known_to_have_started_a_run_that_an_application_has_started(
+    env: Environment, tmp_path: Path
+) -> None:
+    async with shop(env, tmp_path, order({**FINANCE, "notRequester": True})) as (gateway, _):
+        client, own = gateway.env.client, "purchases"
+        async with Worker(client, task_queue=own, workflows=[Purchase], workflow_runner=UnsandboxedWorkflowRunner()):
+            purchase = await client.start_workflow("purchase", args=[gateway.env.task_queue, 1], id=own, task_queue=own)
+            while not (found := (await all_pending_decisions(client, queue=gateway.env.task_queue)).decisions):
+                await asyncio.sleep(0.02)
+            ((_, asked),) = found
+            handle: Handle = client.get_workflow_handle(asked.run)
+            request = ApproveRequest(call=asked.id)
+            place = asked.place(client.namespace, request)
+            signed = IdentityKeys((KEY,)).sign_decision(Identity(name="bob", groups=("finance",)), place)
+            with pytest.raises(WorkflowUpdateFailedError) as error:
+                await handle.execute_update("approve", request.signed(signed))
+            assert isinstance(error.value.cause, ApplicationError)
+            assert "it is not verified who started the run" in error.value.cause.message
+            await purchase.terminate()
 
 
 def test_a_signature_counts_for_a_worker_that_knows_more_fields() -> None:

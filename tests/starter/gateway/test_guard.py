@@ -119,7 +119,6 @@ async def test_a_body_that_pages_can_send_unasked_is_refused(gateway: GatewaySer
         b'{"target": "agent/one", "input": "?", "serviceAccount": "root"}',
         b'{"target": "agent/one", "input": "?", "timeout": "x"}',
         b'{"target": "agent/one", "input": "?", "parameters": {"a": {"valueFrom": {}}}}',
-        b'{"target": "agent/one", "input": "\\ud800"}',
         b'{"target": "\\u0000", "input": "?"}',
         b'{"target": "../../etc", "input": "?"}',
     ],
