@@ -2,7 +2,8 @@
 
 A Temporal client may write any name into what it sends. A gateway knows its caller by a key or a token, and signs the
 name, the groups and what is decided with a key that only gateways and workers have. A signature is of no use for
-anything else than that decision, or for that start.
+anything else than that decision. An act, such as the start of a run or a message to it, is signed without its content:
+within ``ACT_SECONDS`` a Temporal client can repeat it, for the same run, with another content.
 """
 
 import hashlib
