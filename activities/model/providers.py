@@ -138,11 +138,12 @@ class Providers:
         async with self._calls.make(lease, "model", model.manifest, values, model.name, span=span) as call:
             note_content(partial(request_content, request))
             try:
-                answer = await provider.ask(model, values, request, on_text)
-            except ModelRejected:
-                if request.schema is None:
-                    raise
-                answer = await provider.ask(model, values, replace(request, schema=None), on_text)
+                try:
+                    answer = await provider.ask(model, values, request, on_text)
+                except ModelRejected:
+                    if request.schema is None:
+                        raise
+                    answer = await provider.ask(model, values, replace(request, schema=None), on_text)
             except BatonError as error:
                 error.usage = with_cost(error.usage, model.manifest)
                 raise

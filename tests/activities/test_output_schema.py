@@ -1,7 +1,9 @@
 """Tests of structured output: how a model gets its JSON Schema, and what happens to answers that do not fit."""
 
+import contextlib
 import io
 import json
+import sqlite3
 from typing import Any, cast
 
 import pytest
@@ -10,9 +12,11 @@ from rich.console import Console
 from baton.activities.model.openai import is_strict
 from baton.contracts.turn import TurnResult
 from baton.starter.console.watch import Watch
+from baton.starter.scripted_model import ScriptedUsage
 from baton.testing import Reply, Request
 from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 from tests.starter.test_ark_events import events
+from tests.workflows.test_budgets import priced
 
 SCORE = {
     "type": "object",
@@ -150,6 +154,22 @@ async def test_a_server_that_refuses_the_schema_is_asked_without_it(env: Environ
     forms = ["response_format" in asked.body for asked in env.model.requests]
     assert forms == [True, False]
     assert json.dumps(SCORE) in env.model.requests[1].body["messages"][0]["content"]
+
+
+async def test_what_the_request_without_the_schema_has_used_is_charged_with_its_cost_though_it_fails(
+    env: Environment,
+) -> None:
+    def deepseek(request: Request) -> Reply:
+        filtered = Reply(text='{"sco', stop="content_filter", usage=ScriptedUsage(prompt=100, completion=20))
+        return Reply(status=400, text="no response_format") if "response_format" in request else filtered
+
+    env.answer = deepseek
+    resources = [agent("one", outputSchema=SCORE), priced(env)]
+    status = await env.status(await env.start_query(resources, "agent/one", budget={"cost": 1}))
+    assert status.failure is not None
+    assert status.failure.type == "ContentFiltered"
+    with contextlib.closing(sqlite3.connect(env.folder / "journal.db")) as journal:
+        assert journal.execute("select tokens, cost from baton_accounts").fetchall() == [(120, 140_000_000)]
 
 
 async def test_a_server_that_refuses_everything_is_reported_with_its_own_text(env: Environment) -> None:
