@@ -197,8 +197,8 @@ async def test_a_stream_that_an_outage_of_temporal_ends_says_so(
     async with TcpProxy(server.port) as proxy:
         client = await Client.connect(proxy.address, data_converter=DATA_CONVERTER, retry_config=hasty)
         async with GatewayServer.running(dataclasses.replace(served_env, client=client)) as gateway:
-            await gateway.post("/v1/queries", QUERY)
-            async with gateway.http.stream("GET", "/stream/first") as response:
+            await gateway.post("/v1/queries", named("cut-off"))
+            async with gateway.http.stream("GET", "/stream/cut-off") as response:
                 await served_env.wait_for_calls(1)
                 outage = asyncio.create_task(proxy.cut(600))
                 *_, error, last = [event["data"] async for event in read_sse(response)]
