@@ -188,7 +188,7 @@ async def test_an_agent_has_all_tools_of_a_server_those_that_fit_or_one_under_an
     assert offered(env)["loud"]["parameters"] == {"type": "object"}
     env.model.requests.clear()
     await used(env, [user("test"), mcp_2026.manifest()])
-    assert len(offered(env)) == 14
+    assert len(offered(env)) == 15
 
 
 async def test_a_tool_that_no_server_has_is_told_before_the_run_begins(
