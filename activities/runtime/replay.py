@@ -44,11 +44,9 @@ class Replays:
         place = _Place(workflow_id, name, events[-1].SerializeToString(deterministic=True))
         async with self._slots:
             if place not in self._answers:
-                answer = await self._replayed(workflow_id, events, name)
-                self._answers[place] = answer
+                self._answers[place] = await self._replayed(workflow_id, events, name)
                 if len(self._answers) > MAX_ANSWERS:
                     del self._answers[next(iter(self._answers))]  # the oldest
-                return answer
             return self._answers[place]
 
     async def _replayed(self, workflow_id: str, events: Sequence[HistoryEvent], name: str) -> JsonValue:

@@ -129,6 +129,8 @@ class HttpClient:
         own = {name.lower() for name, _ in request.headers}
         trace = [header for header in trace_headers().items() if header[0] not in own]
         request = replace(request, headers=(*request.headers, *trace))
+        if name := next((name for name, text in request.headers if not text.isascii()), None):
+            raise ToolFailed(f"the header {name} has characters that are not ASCII: nothing was sent", retryable=False)
         try:
             async with asyncio.timeout(None) as limit:
                 sending = _Sending(limit, seconds, begin)

@@ -168,6 +168,16 @@ async def test_what_can_not_be_sent_as_the_document_says_is_no_part_of_its_tools
     assert tools["pets-list"]["properties"].keys() == {"q"}
 
 
+async def test_a_header_that_can_not_be_sent_is_no_outage_of_the_server(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    document = {**DOCUMENT, "servers": [{"url": tool_server.url}]}
+    given = pets(document=json.dumps(document), headers={"X-From": "José"})
+    said = await used(env, given, {"name": "pets"}, call("pets-get-pet", petId=7))
+    assert said[1] == "Error: the header X-From has characters that are not ASCII: nothing was sent"
+    assert tool_server.seen == []
+
+
 @pytest.mark.parametrize("base", ["http://good.example", "http://good.example:80/api/"])
 @pytest.mark.parametrize(
     "path",
