@@ -108,7 +108,10 @@ def status(name: RunName, namespace: Namespace = "default", output: QueryOutput 
 
 @app.command()
 def watch(name: RunName, namespace: Namespace = "default") -> None:
-    """Follow a run from its start to its end, or replay one that has ended. Exit codes are those of 'baton run'."""
+    """Follow a run from its start to its end, or replay one that has ended.
+
+    Exits with 0 if it completed, with 2 if it failed or was canceled, and with 3 if Temporal can't be reached.
+    """
     from ..console.status import print_status
     from ..console.watch import Watch
     from ..runs.listing import reset_time

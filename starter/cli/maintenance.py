@@ -99,7 +99,7 @@ def prune(
 
 @app.command("check-journal")
 def check_journal() -> None:
-    """Check whether the journal has the rows of all open runs, as after a restore; exit with 1 if it lacks some."""
+    """Check whether the journal has the rows of all open runs, for example after a restore; exits with 1 if not."""
     from ..operations.lost_rows import runs_without_rows
     from .client import with_client
 
@@ -122,7 +122,7 @@ def replace_journal(
         list[str], typer.Argument(metavar="ID...", help="The ids of lost journals, from the worker's error.")
     ],
 ) -> None:
-    """Use the journal at BATON_JOURNAL_URL instead of lost ones; open runs that need their data fail."""
+    """Use the journal at BATON_JOURNAL_URL in place of lost ones; open runs that need the lost data fail."""
     import asyncio
 
     from ..operations.journals import journal_address, replace_journals

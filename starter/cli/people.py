@@ -104,7 +104,7 @@ def reject(
 
 @app.command()
 def inbox(name: OptionalRun = None, namespace: OptionalNamespace = None, output: Output = OutputFormat.text) -> None:
-    """List open questions to people, in a run and its child runs, or in all runs."""
+    """List open questions for people, in a run and its child runs, or in all runs."""
     questions = [(root, decision) for root, decision in _pending(name, namespace) if decision.kind == "question"]
     if output is OutputFormat.text:
         _print_text(questions, "No open questions.")
@@ -124,7 +124,7 @@ def reply(
     namespace: Namespace = "default",
     gateway: Gateway = None,
 ) -> None:
-    """Reply to an open question of a run, as a member of a team or to a server."""
+    """Reply to an open question of a run: one to a person who is a member of a team, or one from a server."""
     from ...contracts.decisions import ReplyRequest
     from ..runs.decisions import reply as send_reply
 

@@ -86,6 +86,8 @@ def _announce(options: "DevOptions", state_dir: "StateDir", dev: "DevServer", ta
     if dev.gateway:
         print_message(f"Console: {dev.gateway}")
         print_message(f"Teams for other programs: {dev.gateway}, such as OPENAI_BASE_URL={dev.gateway}/v1")
+    elif missing := missing_extra("gateway", "the console and the HTTP API"):
+        print_message(f"note: {missing}")
     print_message(f"For other clients of Temporal:\n  export TEMPORAL_ADDRESS={dev.address}")
 
 
@@ -183,7 +185,7 @@ def mcp(
 
 @app.command("gateway-key")
 def gateway_key(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who will use the key, as events name them.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the key's user, as events show it.")],
     file: Annotated[Path, typer.Option("-f", "--file", help="The file of keys to which it is added.")],
     namespace: Annotated[
         str, typer.Option("-n", "--namespace", help="The namespace of the ServiceAccount.")

@@ -147,6 +147,8 @@ def add_key(path: Path, entry: KeyEntry) -> None:
     new = path.with_name(f"{path.name}.new")
     with os.fdopen(private_file(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
         file.write(yaml.safe_dump({"keys": entries}, sort_keys=False))
+    if path.exists():
+        new.chmod(path.stat().st_mode & 0o777)  # a gateway in a container, with another user, reads the file as well
     new.replace(path)
 
 

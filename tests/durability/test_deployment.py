@@ -211,7 +211,7 @@ async def test_the_parts_work_together_with_the_commands_and_the_settings_of_the
         places = {
             "temporal:7233": server.address,
             "postgres:5432": f"127.0.0.1:{postgres.port}",
-            "/run/secrets/gateway-keys": str(tmp_path / "keys.yaml"),
+            "/keys/keys.yaml": str(tmp_path / "keys.yaml"),
             "/manifests": str(tmp_path / "manifests.json"),
         }
         outside = {"JOURNAL_PASSWORD": PASSWORD, "OPENAI_BASE_URL": model_url, "OPENAI_API_KEY": "k"}
@@ -312,8 +312,7 @@ def test_a_gateway_that_others_can_reach_needs_keys_and_gets_every_setting() -> 
     assert gateway["profiles"] == ["gateway"], "without keys it would not start"
     settings = {str(field.validation_alias) for field in GatewaySettings.model_fields.values()}
     by_option = {"BATON_GATEWAY_NAMESPACES"}
-    rare = {name for name in settings if re.search("OIDC|MAX|RATE|TIMEOUT|RELOAD", name)}
-    assert settings - by_option - rare <= {*gateway["environment"]}
+    assert settings - by_option <= {*gateway["environment"]}
     assert (gateway["read_only"], gateway["cap_drop"], gateway["init"]) == (True, ["ALL"], True)
     shared = ("TEMPORAL_ADDRESS", "BATON_JOURNAL_URL", "PGPASSWORD", "BATON_TASK_QUEUE", "BATON_ENCRYPTION_KEYS")
     for name in shared:
@@ -366,7 +365,8 @@ def test_nothing_is_published_beyond_this_machine_and_no_key_stands_in_the_file(
     assert all(port.startswith("127.0.0.1:") for port in ports)
     given = {key: value for service in SERVICES.values() for key, value in service.get("environment", {}).items()}
     secret = {key: value for key, value in given.items() if re.search("PASSWORD|PWD|KEY", key)}
-    assert secret.pop("BATON_GATEWAY_KEYS").startswith("/run/secrets/"), "a file of hashes"
+    assert secret.pop("BATON_GATEWAY_KEYS").endswith(".yaml"), "a file of hashes"
+    assert not secret.pop("BATON_GATEWAY_KEYS_RELOAD"), "seconds"
     assert {re.sub(r"\$\{\w+:\?.*\}", "required", value or "the caller's") for value in secret.values()} == {
         "required",
         "the caller's",

@@ -212,11 +212,14 @@ def test_a_slash_in_the_name_of_a_caller_leads_into_no_conversation_of_another()
     assert conversation_of(Caller("ann@example.com", account), "c/d") == "default/ci/ann@example.com/c/d"
 
 
-def test_a_key_is_added_to_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
+def test_a_key_is_added_to_a_file_that_only_its_owner_reads_unless_it_was_opened_to_others(tmp_path: Path) -> None:
     path, key = tmp_path / "keys.yaml", new_key()
     add_key(path, KeyEntry(name="alice", sha256=hash_of(key), service_account="clerk"))
     add_key(path, KeyEntry(name="bob", sha256=hash_of(new_key())))
     assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    add_key(path, KeyEntry(name="carol", sha256=hash_of(new_key())))
+    assert path.stat().st_mode & 0o777 == 0o644, "its owner has let a container's user read it"
     assert key not in path.read_text()
     assert read_keys(path)[hash_of(key)].account.name == "clerk"
     with pytest.raises(SettingsError, match="has a key of bob"):
