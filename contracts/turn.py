@@ -131,10 +131,11 @@ class TurnResult(JsonModel):
         return self.model_copy(update={"answer": text})
 
     def with_message(self, message: Message) -> "TurnResult":
-        """The turn with one more message, which does not count as a turn."""
+        """The turn with one more message, which does not count as a turn. A text of an assistant is the answer then."""
         messages = latest_within((*self.messages, message))
         cut = self.cut or len(messages) <= len(self.messages)
-        return self.model_copy(update={"messages": messages, "cut": cut})
+        answer = None if last_spoken([message]) else self.answer
+        return self.model_copy(update={"messages": messages, "cut": cut, "answer": answer})
 
     def with_member_failures(self, failures: Sequence[Failure]) -> "TurnResult":
         """The turn with failures of members that did not fail the team; only the first ones are stored."""
@@ -145,7 +146,9 @@ class TurnResult(JsonModel):
         messages, cut = latest_messages((self, *turns))
         sums = {"turns": self.turns + len(turns), "usage": sum((turn.usage for turn in turns), self.usage)}
         ended = self.ended or any(turn.ended for turn in turns)
-        last = {"answer": turns[-1].answer, "handoff": turns[-1].handoff}
+        # A silent turn, such as that of a person who does not reply, leaves the answer as it is.
+        answering = next((turn for turn in reversed(turns) if turn.messages or turn.answer is not None), self)
+        last = {"answer": answering.answer, "handoff": turns[-1].handoff}
         return self.model_copy(update={"messages": messages, "cut": cut, "ended": ended, **last, **sums})
 
     def terminated(self) -> "TurnResult":

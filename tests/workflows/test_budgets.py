@@ -54,6 +54,17 @@ async def test_a_budget_can_fail_what_it_bounds(env: Environment) -> None:
     assert len(status.responses[0].messages) == 3
 
 
+async def test_a_parallel_team_that_continues_without_failed_members_still_fails_at_its_own_budget(
+    env: Environment,
+) -> None:
+    spec: Json = {"strategy": "parallel", "maxConcurrency": 1, "onMemberError": "continue"}
+    members = team("team", "a", "b", "c", budget={"modelCalls": 1, "onExceeded": "fail"}, **spec)
+    result = await env.turn_result(await env.start_team([*TALKERS, agent("c"), members]))
+    assert result.failure
+    assert (result.stop_reason, result.failure.type, result.failure.member) == ("budget", "BudgetExceeded", "b")
+    assert (result.member_failures, len(env.model.requests), len(result.messages)) == ((), 1, 1)
+
+
 @pytest.mark.full
 async def test_members_that_speak_at_once_share_the_budget_of_the_query(env: Environment) -> None:
     names = [f"m{number}" for number in range(12)]
@@ -209,6 +220,18 @@ async def test_a_person_grants_the_same_amount_again_or_another_one_or_none(env:
     status = Status.model_validate(await handle.query("status"))
     assert status.budget is not None
     assert (status.budget.limits.model_calls, status.budget.left.model_calls) == (5, 0)
+
+
+async def test_each_approval_grants_the_amount_of_the_manifest_once_more(env: Environment) -> None:
+    spec: Json = {"maxTurns": 4, "onMaxTurns": "complete", "budget": {"modelCalls": 2, "onExceeded": "ask"}}
+    handle = await env.start_team([*TALKERS, team("team", "a", "b", **spec)])
+    for calls in (4, 6, 8):
+        await decide(env, handle)
+        await env.wait_for_calls(calls)
+    await env.turn_result(handle)
+    status = Status.model_validate(await handle.query("status"))
+    assert status.budget is not None
+    assert (status.budget.limits.model_calls, status.budget.left.model_calls) == (8, 0)
 
 
 @pytest.mark.full

@@ -8,6 +8,7 @@ from temporalio.client import WorkflowHandle
 
 from baton.starter.history.ark_events import EventRecorder
 from baton.starter.history.follow import follow
+from baton.workflows.discussion.agent_turn import NOT_ANSWERED
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, signaled, team
 from tests.harness.manifests import Writer
 
@@ -141,6 +142,21 @@ async def test_a_stop_reaches_whom_a_tool_asks(env: Environment) -> None:
     assert turn.stop_reason == "terminated"
     (child,) = await children(handle)
     assert (await child.describe()).status.name in ("CANCELED", "COMPLETED")  # type: ignore[union-attr]
+
+
+async def test_an_agent_reads_that_a_team_was_not_asked_any_more_as_the_run_was_told_to_end(env: Environment) -> None:
+    env.script(line("lead", {**ASKED, "held": True}, "Done."))
+    brought = [agent("lead", "ask-expert"), agent("expert"), team("experts", "expert", strategy="sequential")]
+    handle = await env.start(
+        "agent", {"agent": "lead", "input": "?", "resources": [*brought, asking("ask-expert", "team", "experts")]}
+    )
+    await env.wait_for_calls(1)
+    await handle.signal("terminate_team", {"reason": "enough"})
+    await signaled(handle, "terminate_team")
+    env.model.release()
+    await env.turn_result(handle)
+    assert len(env.model.requests) == 2
+    assert last_conversation(env, "lead")[-1] == ("tool", NOT_ANSWERED)
 
 
 @pytest.mark.parametrize("kind", ["agent", "team"])

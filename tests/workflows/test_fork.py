@@ -358,6 +358,22 @@ async def test_what_was_spent_before_the_place_counts_in_the_budgets_of_the_fork
     assert (raised.stop_reason, len(env.model.requests)) == ("budget", 8)
 
 
+@pytest.mark.parametrize("at", ["failure", "2"])
+async def test_a_run_that_has_failed_at_its_turn_limit_goes_on_in_a_fork_with_a_higher_one(
+    env: Environment, at: str
+) -> None:
+    first = await env.start_query([agent("a"), agent("b"), team("team", "a", "b", maxTurns=1)], "team/team")
+    ended = await env.status(first)
+    assert ended.failure
+    assert (ended.failure.type, len(env.model.requests)) == ("MaxTurnsReached", 2)
+    more = ForkChanges(fields={"team.maxTurns": 2, "team.onMaxTurns": "complete"})
+    status = await env.status(await fork(env, first, at, more))
+    assert (status.phase, status.responses[0].turns, len(env.model.requests)) == ("Completed", 4, 4)
+    again = await env.status(await fork(env, first, at))
+    assert again.failure
+    assert (again.failure.type, len(env.model.requests)) == ("MaxTurnsReached", 4)
+
+
 @pytest.mark.full
 async def test_what_a_run_has_spent_before_and_after_its_reset_counts_in_the_budgets_of_the_fork(
     env: Environment,

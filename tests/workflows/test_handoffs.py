@@ -143,6 +143,23 @@ async def test_transfers_end_at_the_turn_limit(env: Environment) -> None:
     assert spoken(status) == ["triage", "billing", "triage"]
 
 
+async def test_members_that_say_something_new_with_each_transfer_make_progress(env: Environment) -> None:
+    there, back = [
+        [{**transfer(to), "text": f"{word} is worth a thought."} for word in words]
+        for to, words in (("refunds", ("Cash", "Law", "Luck")), ("billing", ("Time", "Tax")))
+    ]
+    env.script(line("triage", transfer("billing")), line("billing", *there), line("refunds", *back, "Refunded."))
+    status = await ask(env, [*DESK, handing_over("triage", "billing", "refunds", noProgress={"window": 2})])
+    assert (status.stop_reason, status.message) == ("completed", "Refunded.")
+
+
+async def test_members_that_repeat_themselves_with_each_transfer_make_none(env: Environment) -> None:
+    again = [{**transfer(to), "text": "Please look at this."} for to in ("billing", "refunds")]
+    env.script(line("triage", again[0]), line("billing", *[again[1]] * 9), line("refunds", *[again[0]] * 9))
+    status = await ask(env, [*DESK, handing_over("triage", "billing", "refunds", noProgress={"window": 2})])
+    assert status.stop_reason == "no_progress"
+
+
 async def test_an_answer_in_the_last_turn_is_no_failure(env: Environment) -> None:
     env.script(line("triage", transfer("billing")), line("billing", "Done."))
     assert (await ask(env, [*DESK, handing_over("triage", "billing", maxTurns=2)])).phase == "Completed"

@@ -69,6 +69,20 @@ async def test_a_person_is_asked_and_the_reply_joins_the_conversation(env: Envir
     assert (turn.turns, turn.usage.model_calls) == (3, 2)
 
 
+async def test_no_further_member_of_a_parallel_team_is_asked_while_the_run_is_paused(env: Environment) -> None:
+    bob = {"name": "bob", "type": "human", "prompt": "Is it dear?"}
+    handle = await env.start_team([people(ANN, bob, strategy="parallel", maxConcurrency=1)])
+    (asked,) = await pending(handle)
+    await handle.signal("pause", {"name": "eve"})
+    await reply(handle, "Yes.")
+    await env.wait_until_idle(handle)
+    assert not (await handle.query("status", result_type=Status)).pending_decisions
+    await handle.signal("resume")
+    assert (await next_question(handle, asked)).speaker == "bob"
+    await reply(handle, "No.")
+    assert (await env.turn_result(handle)).message == "ann:\nYes.\n\nbob:\nNo."
+
+
 @pytest.mark.parametrize(
     ("spec", "turns"),
     [

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
-from baton.testing import Reply, Request
+from baton.testing import Reply, Request, ScriptLine
 from tests.harness.environment import Environment, agent, call, line, manifest, signaled, team, texts
 from tests.harness.memory_server import MemoryServer
 from tests.harness.panels import SYNTHESIS, model_requests, panel, panelist_line, role_member
+from tests.workflows.test_delegation import children, only_child
 
 
 def held(*texts: str) -> list[Any]:
@@ -62,6 +63,60 @@ async def test_nothing_that_was_said_is_lost_where_nobody_speaks_any_more(env: E
     env.model.release()
     turn = await env.turn_result(handle)
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "a", "Too late."]
+
+
+async def test_what_comes_during_the_last_call_of_whom_a_tool_asks_is_read_by_who_has_asked(env: Environment) -> None:
+    env.script(line("lead", call("ask-expert", input="Sum?"), "Done."), line("expert", *held("It is 4.")))
+    tool = manifest("Tool", "ask-expert", {"type": "agent", "agent": {"name": "expert"}})
+    brought = [agent("lead", "ask-expert"), agent("expert"), tool]
+    handle = await env.start("agent", {"agent": "lead", "input": "?", "resources": brought})
+    await env.wait_for_calls(2)
+    await handle.execute_update("steer", {"text": "Be brief.", "name": "ann"})
+    await signaled(await only_child(handle), "steer")
+    env.model.release()
+    turn = await env.turn_result(handle)
+    assert ("Be brief.", "ann") in [(m["content"], m.get("name")) for m in env.model.requests[-1].body["messages"]]
+    assert [row["content"] for row in env.transcript(turn.head.id)].count("Be brief.") == 1
+
+
+async def test_what_comes_while_a_panel_delivers_is_read_by_the_next_member_of_the_team_around_it(
+    env: Environment,
+) -> None:
+    env.script(
+        panelist_line("a", "a1"),
+        ScriptLine.model_validate(
+            {"system": "You write what", "agent": "synthesizer", "say": held("The deliverable.")}
+        ),
+        line("c", "c1"),
+    )
+    outer = team("team", "panel", "c", strategy="sequential")
+    handle = await env.start_team([panel(role_member("a"), maxRounds=1), agent("c"), outer])
+    await env.wait_for_calls(2)
+    await handle.execute_update("steer", {"text": "Be brief.", "name": "ann"})
+    await signaled(await only_child(handle), "steer")
+    env.model.release()
+    turn = await env.turn_result(handle)
+    assert ("Be brief.", "ann") in [(m["content"], m.get("name")) for m in env.model.requests[-1].body["messages"]]
+    assert [row["content"] for row in env.transcript(turn.head.id)].count("Be brief.") == 1
+
+
+@pytest.mark.full
+async def test_what_one_member_has_read_and_another_has_not_joins_the_conversation_once(env: Environment) -> None:
+    """Both members of the parallel team get the message; only one of them makes another call after it."""
+    two = line("two", {**call("noop", message="x"), "held": True}, "b")
+    env.script(line("one", *held("a")), two, line("last", "c"))
+    both = team("both", "one", "two", strategy="parallel")
+    outer = team("team", "both", "last", strategy="sequential")
+    members = [agent("one"), agent("two", "noop"), agent("last"), both, outer]
+    handle = await env.start_team(members)
+    await env.wait_for_calls(2)
+    await handle.execute_update("steer", {"text": "Be brief.", "name": "ann"})
+    below = await only_child(handle)
+    for child in await children(below):
+        await signaled(child, "steer")
+    env.model.release()
+    turn = await env.turn_result(handle)
+    assert [row["content"] for row in env.transcript(turn.head.id)].count("Be brief.") == 1
 
 
 async def test_a_panel_reads_what_people_say_in_addition_to_its_contributions(env: Environment) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from baton.contracts.turn import TurnResult
 from baton.testing import Reply, Request, ScriptedToolCall
-from tests.harness.environment import Environment, Json, agent, call, line, team, texts
+from tests.harness.environment import Environment, Json, agent, call, line, manifest, team, texts
 
 ABC = [agent("a"), agent("b"), agent("c")]
 
@@ -196,6 +196,25 @@ async def test_a_selector_may_end_the_team_with_final_words(env: Environment) ->
     first = env.model.requests[0].body
     assert first["tool_choice"] == "required"
     assert first["messages"][0]["content"].endswith("END WHEN DONE")
+
+
+async def test_the_final_words_of_a_selector_are_the_answer_also_after_a_nested_team_with_an_answer_of_its_own(
+    env: Environment,
+) -> None:
+    end = Reply(calls=[ScriptedToolCall(name="terminate", arguments={"response": "All is said."})])
+    env.answer = chooses("duo", end)
+    duo = team("duo", "a", "b", strategy="parallel")
+    turn = await ended(env, [*ABC, duo, led("duo", "c", turns=None, selector={"enableTerminateTool": True})])
+    assert (turn.stop_reason, turn.message) == ("terminated", "All is said.")
+
+
+async def test_the_answer_of_a_nested_team_stays_the_answer_if_the_last_member_is_silent(env: Environment) -> None:
+    env.script(line("one", "a"), line("two", "b"))
+    duo = team("duo", "one", "two", strategy="parallel")
+    skipped = {"name": "ann", "type": "human", "prompt": "Well?", "timeout": "1s", "onTimeout": "skip"}
+    outer = manifest("Team", "team", {"strategy": "sequential", "members": [{"name": "duo", "type": "team"}, skipped]})
+    turn = await env.turn_result(await env.start_team([agent("one"), agent("two"), duo, outer]))
+    assert turn.message == "one:\na\n\ntwo:\nb"
 
 
 async def test_a_selector_that_may_end_the_team_is_asked_though_only_one_may_follow(env: Environment) -> None:

@@ -122,6 +122,9 @@ async def answer_of(agent: AgentPlan, run: RunState, turn: MemberTurn, question:
 NOT_EXECUTED = "Not executed: the turn ended first."
 """The result of a call whose request was not sent."""
 
+NOT_ANSWERED = "Not answered: the run was told to end before anybody had spoken."
+"""The result of the call of a team in which nobody spoke any more."""
+
 INTERRUPTED = "Interrupted: the turn ended first, and whether this call was executed is unknown."
 
 NOT_TRANSFERRED = "Not executed: one answer transfers the conversation once, and its first transfer counts."
@@ -337,6 +340,8 @@ class ToolUse:
             raise asyncio.CancelledError
         if failure := result.failure or result.above:
             raise ActivityFailed(failure)
+        if self._run.stop.is_requested and not result.turns:
+            return NOT_ANSWERED
         return result.message
 
 
@@ -619,7 +624,7 @@ class AgentTurn:
 
     async def _end(self, reason: StopReason, failure: Failure | None) -> TurnResult:
         if not self.turn.brief:
-            self.pending += self.run.inbox.drain()
+            self.pending += self.run.read_at_end() if reason == "completed" else self.run.inbox.drain()
         for index, call in [*self.open_calls.items()]:
             message = self._unanswered.get(index) or call.result_message(NOT_EXECUTED)
             self._add_result(index, self.outcomes.get(index) or CallOutcome(message=message, after=self.head))

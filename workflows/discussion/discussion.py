@@ -12,7 +12,7 @@ from temporalio import workflow
 from ...contracts.control_messages import SteerRequest
 from ...contracts.errors import Failure, MaxTurnsReached
 from ...contracts.inputs import State, TeamState
-from ...contracts.message import Head, Message, TokenUsage
+from ...contracts.message import Head, Message, TokenUsage, last_spoken
 from ...contracts.panel import SpeakerBrief
 from ...contracts.plan import AgentPlan, MemberPlan, TeamPlan
 from ...contracts.requests import Bookmark, ConversationItem, EvaluateRequest, EvaluateResult, Pinned
@@ -23,7 +23,7 @@ from ...resources.team import NoProgress
 from ..calls import effects
 from ..calls.children import ChildWorkflows
 from ..calls.traces import team_span
-from ..state.constants import STALL_SIMILARITY, STALL_WORDS
+from ..state.constants import COMPARE_SPOKEN, STALL_SIMILARITY, STALL_WORDS
 from ..state.decisions import record
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, ActivityInterrupted, ContinueAsNew, should_continue_as_new, uncancelled
@@ -297,7 +297,7 @@ class Discussion:
         self._member = None
         self.result.add_turn(member.name, result)
         self.last_speaker = index
-        await self._evaluate(index, member.name, silent=not result.messages)
+        await self._evaluate(index, member.name, result)
         self.continue_as_new_if_long()
 
     async def run_turn(self, member: MemberPlan, turn: MemberTurn, *, beside: bool = False) -> TurnResult:
@@ -351,22 +351,27 @@ class Discussion:
         if self.can_continue() and should_continue_as_new():
             raise ContinueAsNew
 
-    async def _evaluate(self, index: int, speaker: str, *, silent: bool) -> None:
+    async def _evaluate(self, index: int, speaker: str, turn: TurnResult) -> None:
         """Checks for a stall, and evaluates the conditions, after a turn.
 
-        After a ``silent`` turn, which added no message, the last message is not the speaker's.
+        After a silent turn, which added no message, the last message is not the speaker's.
         """
-        if self.can_continue() and self._is_stalled(speaker, silent=silent):
+        silent = not turn.messages
+        if self.can_continue() and self._is_stalled(speaker, turn):
             self._on_stall()
         conditional = any(edge.conditional for edge in self.plan.edges if edge.from_ == index)
         if self.can_continue() and (self.plan.conditional or conditional):
             await self.evaluate(self.evaluation(index, silent=silent))
 
-    def _is_stalled(self, speaker: str, *, silent: bool) -> bool:
-        if self.plan.no_progress is None or silent:
+    def _is_stalled(self, speaker: str, turn: TurnResult) -> bool:
+        if self.plan.no_progress is None or not turn.messages:
             return False
-        messages = self.result.so_far.messages
-        return self._stall.is_stalled(speaker, messages[-1].content if messages else "")
+        # A turn may end with the result of a tool, such as that of a transfer, which says the same each time.
+        ends_with_tool = turn.messages[-1].role == "tool" and any(each.tool_calls for each in turn.messages)
+        if ends_with_tool and workflow.patched(COMPARE_SPOKEN):
+            said = last_spoken(turn.messages)
+            return said is not None and self._stall.is_stalled(speaker, said.content)
+        return self._stall.is_stalled(speaker, turn.messages[-1].content)
 
     def evaluation(
         self, index: int | None = None, brief: SpeakerBrief | None = None, *, silent: bool = False
@@ -430,6 +435,7 @@ class Discussion:
 
 async def reach_max_turns(team: Discussion) -> None:
     """Ends a team at its turn limit; in ARK's dialect a normal end adds a system message (ARK: today's dialect)."""
+    team.keep_state()  # a fork may have a higher limit
     if team.plan.dialect == "ark" and team.plan.on_max_turns == "complete":
         text = f"Team conversation reached maximum turns limit ({team.turns})"
         message = Message(role="system", content=text)
@@ -482,7 +488,7 @@ class TeamTurn:
         with self._run.trace.inside(span):
             await self._discussion.restore()
             await self._strategy(self._discussion)
-            if messages := self._run.inbox.drain():
+            if messages := self._run.read_at_end():
                 await self._discussion.append(messages)
             result = self._discussion.result.final()
             span.finish(result.stop_reason, result.failure)

@@ -88,5 +88,18 @@ REPEATED_INPUT = "repeated-input"
 SETTLE_AGAIN = "settle-again"
 """Patch: a run also waits for what has come while it waited for its handlers, its parent and the audit log."""
 
+END_BY_BUDGET = "end-by-budget"
+"""Patch: a budget with ``onExceeded: fail`` that has ended a member of a parallel team ends the team as well, also with
+``onMemberError: continue``."""
+
+COMPARE_SPOKEN = "compare-spoken"
+"""Patch: a team makes no progress if its members repeat what they say; the results of their tools are not compared."""
+
+PAUSE_BEFORE_MEMBERS = "pause-before-members"
+"""Patch: a paused run lets no further member of a parallel team begin."""
+
+LEAVE_UNREAD = "leave-unread"
+"""Patch: what no member of a child run has read when it ends is left to the parent, where others may read it."""
+
 UNNOTICED_ABSENCE = timedelta(minutes=1)
 """The time until the first failure of a call from which that, and not the start of the call, begins an outage."""

@@ -287,12 +287,13 @@ class Decisions:
             self._apply_remembered(pending)
 
     def raised(self, owner: str, budget: Budget | None) -> Budget | None:
-        """The budget of a manifest with all amounts that people have granted."""
+        """The budget of a manifest with all amounts that people have granted: by default its own, once more."""
+        raised = budget
         for rule, decision in self.remembered.items() if budget else ():
             if rule.startswith(f"{BUDGET_RULE}{owner}/") and decision.approved:
                 more = Budget.model_validate_json(decision.arguments) if decision.arguments else budget
-                budget = budget and more and budget.raised_by(more)
-        return budget
+                raised = raised and more and raised.raised_by(more)
+        return raised
 
     def leave(self) -> None:
         """Refuses what only the next run can check, as this one continues as new: no call comes to wait any more."""

@@ -17,7 +17,7 @@ from ...contracts.status import Status
 from ...contracts.text import format_time, truncate
 from ...contracts.turn import TurnResult
 from ...resources.base import JsonObject
-from .constants import MAX_CONCURRENT_ACTIVITIES
+from .constants import LEAVE_UNREAD, MAX_CONCURRENT_ACTIVITIES
 from .decisions import Decisions, recorded_wait
 from .outages import Outages
 from .run_trace import RunTrace
@@ -216,6 +216,7 @@ class RunState:
         self.decisions = Decisions(self.stop, self.trace)
         self.outages = Outages()
         self.gives_up = False
+        self.is_child = False
         self.searchable = False
         self.max_outage = timedelta(days=1)
         self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
@@ -226,8 +227,18 @@ class RunState:
         """Applies the input of the run, before any signal or update."""
         self.session.update(run_input.session)
         if isinstance(run_input, TurnInput):
+            self.is_child = run_input.thread is not None
             self.stop.restore(run_input.stop)
             self.inbox.pause = run_input.pause
+
+    def read_at_end(self) -> list[Message]:
+        """Takes the messages that nobody has read when a turn has ended; the caller adds them to the conversation.
+
+        A child run leaves them to its parent: its own conversation may be read by nobody any more.
+        """
+        if self.is_child and self.inbox.waiting and workflow.patched(LEAVE_UNREAD):
+            return []
+        return self.inbox.drain()
 
     async def ready(self, *, continues: bool) -> None:
         """Waits while the run is paused. ``continues`` is that of ``StopState.wait``.

@@ -17,8 +17,8 @@ from ..discussion.discussion import Discussion, TeamTurn
 from ..discussion.member_turn import MemberTurn
 from ..run.base import workflow_type
 from ..run.turn import TurnOutput, TurnWorkflow
-from ..state.constants import MAX_CONCURRENT_CHILDREN
-from ..state.stopping import ContinueAsNew, at_end, should_continue_as_new, wait_all
+from ..state.constants import END_BY_BUDGET, MAX_CONCURRENT_CHILDREN, PAUSE_BEFORE_MEMBERS
+from ..state.stopping import ActivityInterrupted, ContinueAsNew, at_end, should_continue_as_new, wait_all
 
 
 async def run_all_members(team: Discussion) -> str:
@@ -49,7 +49,17 @@ def _ends_the_team(team: Discussion, state: ParallelState, turns: Mapping[int, T
     """Whether turns that the team needs in order to continue have failed or were canceled."""
     failed = sum(turn.is_unfinished for turn in turns.values())
     needed = team.plan.on_member_error == "fail" or state.failed + failed == len(team.members)
-    return bool(failed) and (needed or team.run.stop.is_requested)
+    return bool(failed) and (needed or team.run.stop.is_requested or bool(_exhausted(team, turns)))
+
+
+def _exhausted(team: Discussion, turns: Mapping[int, TurnResult]) -> list[Failure]:
+    """The failures of turns that a budget of the team, or one above it, has ended: they are not their members' own."""
+    failures = [
+        turn.failure.in_turn(team.members[index].name, index + 1)
+        for index, turn in turns.items()
+        if turn.failure and turn.outer_budget
+    ]
+    return failures if failures and workflow.patched(END_BY_BUDGET) else []
 
 
 async def _join(team: Discussion, state: ParallelState, turns: Mapping[int, TurnResult]) -> ParallelState:
@@ -68,9 +78,12 @@ def _add(team: Discussion, state: ParallelState, turns: Mapping[int, TurnResult]
     failed = [state.failure] if state.failure else []
     canceled = list[Failure]()
     count = state.failed
+    exhausted = _exhausted(team, turns)
     for index, turn in turns.items():
         name = team.members[index].name
-        if turn.failure:
+        if turn.failure and turn.outer_budget and exhausted:
+            count += 1
+        elif turn.failure:
             failure = turn.failure.in_turn(name, index + 1)
             (canceled if turn.stop_reason == "canceled" else failed).append(failure)
             count += 1
@@ -79,6 +92,8 @@ def _add(team: Discussion, state: ParallelState, turns: Mapping[int, TurnResult]
     team.result.add_parallel_turns(*turns.values())
     if team.plan.on_member_error == "continue":
         team.result.add_member_failures(*failed[1 if state.failure else 0 :])
+    for failure in exhausted[:1]:
+        team.result.end_by(failure)
     return ParallelState(
         before=state.before,
         spoken=(*state.spoken, *turns),
@@ -98,6 +113,9 @@ async def _take_turns(team: Discussion, state: ParallelState) -> dict[int, TurnR
 
     async def take(index: int, member: MemberPlan) -> None:
         async with slots:
+            if team.run.inbox.pause and workflow.patched(PAUSE_BEFORE_MEMBERS):
+                with contextlib.suppress(ActivityInterrupted):  # the team can't continue then
+                    await team.run.ready(continues=True)
             long = bool(turns) and should_continue_as_new()
             if team.can_continue() and not long and not any(result.ended for result in turns.values()):
                 turn = MemberTurn(member.name, index + 1, team.max_turns, thread)
