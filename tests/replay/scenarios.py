@@ -22,7 +22,7 @@ from baton.starter.runs.start import retry_run
 from baton.testing import Reply, Request, Script
 from baton.worker import run_worker
 from tests.harness import frozen_models
-from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, new_run_id, team
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, new_run_id, signaled, team
 from tests.harness.functions import ballot
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.memory_server import MemoryServer
@@ -190,6 +190,52 @@ async def no_progress_without_spaces(env: Environment) -> Handle:
     same = "我仍然认为我们应该先听取客户的意见然后再决定下一步怎么做"
     env.answer = lambda request: Reply(text=f"{same}{len(request['messages'])}")
     return await env.start_team([*TRIO, team("team", "brainstormer", maxTurns=9, noProgress={"window": 2})])
+
+
+async def progress_with_transfers(env: Environment) -> Handle:
+    """Members say something new with each transfer, whose result is the same."""
+    there, back = [
+        [{**call(f"transfer_to_{to}"), "text": f"{word} is worth a thought."} for word in words]
+        for to, words in (("critic", ("Cash", "Law", "Luck")), ("brainstormer", ("Time", "Tax")))
+    ]
+    env.script(line("brainstormer", *there), line("critic", *back, "Enough."))
+    transfers = team("team", "brainstormer", "critic", strategy="handoff", noProgress={"window": 2})
+    return await env.start_team([*TRIO, transfers])
+
+
+async def parallel_beyond_its_budget(env: Environment) -> Handle:
+    """A team that continues without members that fail has a budget whose end fails it."""
+    trio(env)
+    spec: Json = {"strategy": "parallel", "maxConcurrency": 1, "onMemberError": "continue"}
+    bounded = team("team", "brainstormer", "critic", budget={"modelCalls": 1, "onExceeded": "fail"}, **spec)
+    return await env.start_team([*TRIO, bounded])
+
+
+async def paused_parallel(env: Environment) -> Handle:
+    """A run is paused between two members of a parallel team, one of which speaks at a time."""
+    env.script(line("brainstormer", {"text": "Let us paint.", "held": True}), line("critic", "Too dear."))
+    spec: Json = {"strategy": "parallel", "maxConcurrency": 1}
+    handle = await env.start_team([*TRIO, team("team", "brainstormer", "critic", **spec)])
+    await env.wait_for_calls(1)
+    await handle.signal("pause", {"name": "ann"})
+    env.model.release()
+    await env.wait_until_idle(handle)
+    await handle.signal("resume")
+    return handle
+
+
+async def message_left_to_the_parent(env: Environment) -> Handle:
+    """A person's message comes during the last call of an agent that a tool asks."""
+    env.script(line("lead", call("ask", input="Why?"), "Done."), line("expert", {"text": "Because.", "held": True}))
+    ask = manifest("Tool", "ask", {"type": "agent", "agent": {"name": "expert"}})
+    given = {"agent": "lead", "input": "?", "resources": [agent("lead", "ask"), agent("expert"), ask]}
+    handle = await env.start("agent", given)
+    await env.wait_for_calls(2)
+    await handle.execute_update("steer", {"text": "Be brief.", "name": "ann"})
+    [child] = [run for run in await env.find_runs("WorkflowType = 'agent'", 2) if run != handle.id]
+    await signaled(env.client.get_workflow_handle(child), "steer")
+    env.model.release()
+    return handle
 
 
 async def silent_member(env: Environment) -> Handle:
@@ -837,11 +883,15 @@ SCENARIOS: dict[str, Scenario] = {
         functions,
         parallel,
         parallel_with_a_failure,
+        parallel_beyond_its_budget,
+        paused_parallel,
+        message_left_to_the_parent,
         graph,
         selector,
         condition,
         no_progress,
         no_progress_without_spaces,
+        progress_with_transfers,
         silent_member,
         looping,
         looping_in_arks_dialect,
