@@ -63,7 +63,9 @@ async def test_a_team_that_is_terminated_while_it_starts_a_nested_team_ends_that
             await handle.result()
         child = env.client.get_workflow_handle(f"{handle.id}/turn-1/inner")
         assert (await handle.query("status"))["stopReason"] == "terminated"
-        assert (await child.describe()).status is WorkflowExecutionStatus.CANCELED
+        # If the child has started by the time its parent reads the signal, it gets the stop request, and completes.
+        ends = (WorkflowExecutionStatus.CANCELED, WorkflowExecutionStatus.COMPLETED)
+        assert (await child.describe()).status in ends
 
 
 async def test_a_nested_team_that_is_canceled_by_itself_fails_its_parent(env: Environment) -> None:
