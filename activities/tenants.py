@@ -18,6 +18,7 @@ from ..contracts.requests import AdmitRequest, AdmitResult, ReleaseRequest, Rele
 from ..journal.journal import Journal
 from ..journal.quotas import Admissions, KnownRun, QuotaWaits, RunLimit
 from ..temporal.activity import workflow_id
+from ..temporal.search_attributes import quoted
 from .context.metering import Meters, quota_reached, run_limits, waiting_text
 
 _log = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class TenantActivities:
             answers = await asyncio.gather(*(_wake(client, run) for run in following))
             woken += sum(answers)
             runs = [run.run for run, is_awake in zip(following, answers, strict=True) if not is_awake]
+        await self._waits.release(ended)
         await self._admissions.forget(ended)
         return woken
 
@@ -111,9 +113,10 @@ class TenantActivities:
 
 
 class QuotaChanges:
-    """Tells the runs that wait for a Quota to ask again, once it has changed.
+    """Tells the runs that wait for a Quota to ask again, once it has changed, and releases what ended ones have booked.
 
-    By themselves they ask rarely, as each time adds to their histories.
+    By themselves they ask rarely, as each time adds to their histories. A run that has ended while one of its calls
+    waited for its minute says nothing, and may have been terminated.
     """
 
     def __init__(self, client: Client, journal: Journal, meters: Meters) -> None:
@@ -136,7 +139,8 @@ class QuotaChanges:
             await asyncio.sleep(CHANGES_SECONDS * random.uniform(0.5, 1.5))
             try:
                 await self.tell()
-            except BatonError as error:  # without the journal, the calls of runs fail as well, and say so
+                await self.release_ended()
+            except (BatonError, RPCError) as error:  # without the journal, the calls of runs fail as well, and say so
                 _log.debug("changes of Quotas are looked for again: %s", error.message)
             except Exception:  # else no run of this worker would ever be told again
                 _log.exception("changes of Quotas are looked for again")
@@ -148,6 +152,14 @@ class QuotaChanges:
             for run in await self._waits.to_tell(name, tenant.digest if tenant else ""):
                 with contextlib.suppress(RPCError):  # it asks by itself, later
                     await _wake(self._client, run)
+
+
+    async def release_ended(self) -> None:
+        """Releases the minutes that runs have booked which have ended. Raises JournalUnavailable and JournalLost."""
+        if runs := await self._waits.to_check(MAX_CHECKED):
+            ids = ", ".join(quoted(run) for run in runs)
+            closed = self._client.list_workflows(f"RunId IN ({ids}) AND ExecutionStatus != 'Running'")
+            await self._waits.release([execution.run_id async for execution in closed])
 
 
 async def _wake(client: Client, run: KnownRun) -> bool:

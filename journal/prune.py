@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, and_, delete, e
 
 from . import schema
 from .engine import Engine
-from .quotas import delete_ended_periods
+from .quotas import delete_ended_periods, release_bookings
 from .rows import insert_missing
 from .schema import RUN_COLUMNS, SHARED, run_of
 
@@ -221,7 +221,10 @@ def _delete_some(connection: Connection, condition: ColumnElement[bool], table: 
         # Two deletions of the last two uses would otherwise each see the other one's. In order, so that none deadlock.
         used = shared.c.sha.in_({row.sha for row in rows})
         connection.execute(select(shared.c.sha).where(used).order_by(shared.c.sha).with_for_update())
-    connection.execute(delete(table).where(tuple_(*keys).in_([tuple(row) for row in rows]), condition))
+    chosen = and_(tuple_(*keys).in_([tuple(row) for row in rows]), condition)
+    if table is schema.charges:
+        release_bookings(connection, chosen)
+    connection.execute(delete(table).where(chosen))
     if shared is not None:
         connection.execute(delete(shared).where(used, _is_unused(table)))
     return len(rows)

@@ -16,7 +16,7 @@ from baton.activities.tenants import ask_again_after
 from baton.journal import schema
 from baton.journal.accounts import Account, Amount, Reached, reserve, settle
 from baton.journal.database import Database
-from baton.journal.prune import delete_old_periods
+from baton.journal.prune import delete_old_periods, delete_runs
 from baton.journal.quotas import (
     Admissions,
     KnownRun,
@@ -222,6 +222,67 @@ async def test_a_call_under_two_limits_gets_a_minute_with_room_under_both(journa
     assert isinstance(reached, ReachedQuota)
     assert reached.wait == 60
     assert await ledger.reserve(f"{run}/c", both[1:], ONE, NOON) is None, "the other limit has a place in this minute"
+    await ledger.database.close()
+
+
+async def booked_calls(ledger: Ledger, quota: str) -> dict[float, int]:
+    """The calls that are counted in each minute, by its begin."""
+    return {row.began: row.model_calls for row in await ledger.rows(quota)}
+
+
+async def minute_from_now(ledger: Ledger, seconds: float) -> float:
+    """The begin of a minute so many seconds from the time of the database."""
+    return bounds("minute", await ledger.database.engine.run(database_time) + seconds)[0]
+
+
+@pytest.mark.parametrize("end", ["release", "deletion"])
+async def test_minutes_that_ended_runs_have_booked_are_given_back_once(journal_url: str, end: str) -> None:
+    ledger, quota = Ledger(await Database.connect(journal_url, "default", upgrade=True)), quota_id()
+    minute, runs = [per_minute(quota, 1), per_minute(quota, 5, model="other")], [f"{uuid.uuid4()}" for _ in range(4)]
+    now = await minute_from_now(ledger, 3_600)
+    for run in runs:
+        await ledger.reserve(f"{run}/a", minute, ONE, now)
+    waits = QuotaWaits(ledger.database, "queue")
+    if end == "release":
+        await asyncio.gather(*(waits.release(runs[1:3]) for _ in range(3)))
+    else:
+        await asyncio.gather(*(delete_runs(ledger.database.engine, runs[1:3]) for _ in range(3)))
+    assert [row.model_calls for row in sorted(await ledger.rows(quota), key=lambda row: row.began)] == [
+        *(1, 1),
+        *(0, 0),
+        *(0, 0),
+        *(1, 1),
+    ]
+    reached = await ledger.reserve(f"{uuid.uuid4()}/new", minute, ONE, now)
+    assert isinstance(reached, ReachedQuota)
+    assert reached.wait == 60, "the first of these minutes is free again"
+    await ledger.database.close()
+
+
+async def test_a_minute_that_has_begun_stays_counted_when_its_run_ends(journal_url: str) -> None:
+    ledger, quota = Ledger(await Database.connect(journal_url, "default", upgrade=True)), quota_id()
+    minute, runs = [per_minute(quota, 1)], [f"{uuid.uuid4()}" for _ in range(2)]
+    now = await minute_from_now(ledger, -3_600)
+    for run in runs:
+        await ledger.reserve(f"{run}/a", minute, ONE, now)
+    await QuotaWaits(ledger.database, "queue").release(runs)
+    await delete_runs(ledger.database.engine, runs)
+    assert await booked_calls(ledger, quota) == {now: 1, now + 60: 1}
+    await ledger.database.close()
+
+
+async def test_a_call_that_gets_another_minute_than_the_one_it_has_booked_gives_that_back(journal_url: str) -> None:
+    ledger, quota, more = Ledger(await Database.connect(journal_url, "default", upgrade=True)), quota_id(), quota_id()
+    run = f"{uuid.uuid4()}"
+    for call in "abc":
+        await ledger.reserve(f"{run}/{call}", [per_minute(quota, 1)], ONE, NOON)
+    assert await booked_calls(ledger, quota) == {NOON: 1, NOON + 60: 1, NOON + 120: 1}
+    assert await ledger.reserve(f"{run}/c", [per_minute(quota, 2)], ONE, NOON, epoch=2) is None, "it was raised"
+    assert await booked_calls(ledger, quota) == {NOON: 2, NOON + 60: 1, NOON + 120: 0}
+    both = [per_minute(quota, 1), per_minute(more, 1)]
+    assert await ledger.reserve(f"{run}/b", both, ONE, NOON + 60, epoch=2) is None
+    assert await booked_calls(ledger, quota) == {NOON: 2, NOON + 60: 1, NOON + 120: 0}, "its place is counted once"
+    assert await booked_calls(ledger, more) == {NOON + 60: 1}
     await ledger.database.close()
 
 
