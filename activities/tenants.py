@@ -153,7 +153,6 @@ class QuotaChanges:
                 with contextlib.suppress(RPCError):  # it asks by itself, later
                     await _wake(self._client, run)
 
-
     async def release_ended(self) -> None:
         """Releases the minutes that runs have booked which have ended. Raises JournalUnavailable and JournalLost."""
         if runs := await self._waits.to_check(MAX_CHECKED):

@@ -9,7 +9,7 @@ Everything here concerns the runs of one Temporal ``namespace``; other namespace
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, and_, delete, e
 
 from . import schema
 from .engine import Engine
-from .quotas import delete_ended_periods, release_bookings
+from .quotas import database_time, delete_ended_periods, release_bookings
 from .rows import insert_missing
 from .schema import RUN_COLUMNS, SHARED, run_of
 
@@ -243,24 +243,35 @@ async def delete_unused(engine: Engine) -> None:
 
 
 def find_idle_families(connection: Connection, namespace: str, before: datetime) -> set[str]:
-    """The families of workflows that have stored no value since ``before``."""
+    """The families of workflows that have stored no value since ``before``, a time of the database."""
     holds = schema.holds.c
     last = func.max(holds.at)
     families = select(holds.family).where(holds.temporal_namespace == namespace)
-    idle = families.group_by(holds.family).having(last < int(before.timestamp()))
+    idle = families.group_by(holds.family).having(last <= int(before.timestamp()))
     return {*connection.execute(idle).scalars()}
 
 
-async def delete_values(engine: Engine, namespace: str, families: Collection[str], before: datetime) -> None:
-    """Deletes the large values that only these families have stored, all of them before ``before``.
+async def delete_values(engine: Engine, namespace: str, families: Collection[str], until: datetime) -> set[str]:
+    """Deletes the large values that only these families have stored ``until`` a time of the database.
 
-    A value that is stored meanwhile stays, as in ``delete_runs``.
+    They are stored with whole seconds, so those of the whole last second are deleted. A value that is stored later
+    stays, as in ``delete_runs``. Returns the families that have such values.
     """
     holds = schema.holds.c
+    left = set[str]()
     for some in _batches(families):
-        old = holds.temporal_namespace == namespace, holds.family.in_(some), holds.at < int(before.timestamp())
-        while await _delete_batch(engine, and_(*old), schema.holds) == MAX_DELETED:
+        of_families = and_(holds.temporal_namespace == namespace, holds.family.in_(some))
+        old = and_(of_families, holds.at <= int(until.timestamp()))
+        while await _delete_batch(engine, old, schema.holds) == MAX_DELETED:
             pass
+        remaining = select(holds.family).where(of_families).distinct()
+        left.update(await engine.run(lambda connection, query=remaining: connection.execute(query).scalars().all()))
+    return left
+
+
+def database_now(connection: Connection) -> datetime:
+    """The time of the database, with which times in the journal are compared."""
+    return datetime.fromtimestamp(database_time(connection), UTC)
 
 
 async def delete_old_periods(engine: Engine) -> None:

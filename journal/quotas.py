@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal_column, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, select, update
 
 from ..resources.quota import QuotaPeriod
 from . import schema
 from .database import Database
-from .rows import insert_missing, upsert_wait
+from .rows import database_clock, insert_missing, upsert_wait
 from .schema import run_of
 
 MINUTE = 60
@@ -89,11 +89,7 @@ class ReachedQuota(NamedTuple):
 
 def database_time(connection: Connection) -> float:
     """The seconds since 1970 by the clock of the database."""
-    if connection.dialect.name == "sqlite":
-        clock: ColumnElement[float] = literal_column("(julianday('now') - 2440587.5) * 86400.0")
-    else:
-        clock = literal_column("extract(epoch from clock_timestamp())")
-    return float(connection.execute(select(clock)).scalar_one())
+    return float(connection.execute(select(database_clock(connection.dialect.name))).scalar_one())
 
 
 def bounds(period: QuotaPeriod, now: float) -> tuple[int, int]:

@@ -5,27 +5,27 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from sqlalchemy import Connection
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...activities.runs import is_family_shared
+from ...activities.runs import delete_long_values
 from ...activities.runtime.settings import Settings
 from ...contracts.identity import Actor
 from ...contracts.scope import ACCOUNT, CALLER
 from ...journal.audit import AuditEntry, append
 from ...journal.engine import Engine, connect
 from ...journal.erasures import Named, forget_erasure, note_erasure, unfinished_erasures
-from ...journal.external_storage import delete_from_bucket, workflow_family
+from ...journal.external_storage import delete_from_bucket
 from ...journal.prune import (
     Forgotten,
     connected_runs,
     count_messages,
+    database_now,
     delete_runs,
-    delete_values,
     forget_conversations,
     forget_copies,
     namespaces_of_runs,
@@ -187,8 +187,8 @@ async def erase_expired(
     A run stays as long as one of its conversation does: one that continues it, or a fork of it. It also stays as long
     as a run with its workflow id is open, which may be about to retry it.
     """
-    now = datetime.now(UTC)
     async with _connected(environ) as engine:
+        now = await engine.run(database_now)
         namespaces = await engine.run(namespaces_of_runs)
         ended: dict[str, list[WorkflowExecution]] = {}
         closed = "ExecutionStatus != 'Running' AND ExecutionStatus != 'ContinuedAsNew'"
@@ -262,7 +262,7 @@ async def _erase(
     unlisted = connected - runs
     for kind in {each.kind for each in named}:  # what an interrupted erasure has noted is about to be deleted
         unlisted = unlisted.difference(*(await _unfinished(client, engine, kind)).values())
-    await _check_unlisted(client, unlisted)
+    await _check_unlisted(client, engine, unlisted)
     messages = await engine.run(partial(count_messages, runs=connected))
     if not dry:
         begin = partial(_begin, namespace=client.namespace, named=named, runs=connected)
@@ -276,7 +276,11 @@ async def _erase(
             raise UsageError(CONTINUED)
         await delete_runs(engine, connected)
         alone = [root for root in roots if root not in shared]
-        await _delete_values(engine, client, alone, runs)
+        if left := await delete_long_values(engine, client, alone, runs):
+            raise UsageError(
+                f"the rows were erased, but not all long values: some of {_listed(left)} were stored meanwhile, or by "
+                "an older release with a clock that is ahead: erase again"
+            )
         prefixes = tuple(f"{root}/" for root in alone)
         objects = [(each.type, each.workflow_id) for each in tree if f"{each.workflow_id}/".startswith(prefixes)]
         await delete_from_bucket(environ, client.namespace, objects)
@@ -348,17 +352,20 @@ async def _shared_ids(
 async def _check_others(client: Client, others: Collection[str]) -> None:
     """Raises UsageError if Temporal has other runs of the conversations: those would miss what they continue."""
     if ids := await _roots_of(client, others):
-        more = f" and {len(ids) - MAX_NAMED} others" if len(ids) > MAX_NAMED else ""
-        named = ", ".join(ids[:MAX_NAMED]) + more
         raise UsageError(
-            f"nothing was erased: other runs share a conversation with what you named: {named}. Name these, too, "
-            "or erase the whole conversation with --conversation"
+            f"nothing was erased: other runs share a conversation with what you named: {_listed(ids)}. Name these, "
+            "too, or erase the whole conversation with --conversation"
         )
 
 
-async def _check_unlisted(client: Client, others: Collection[str]) -> None:
+def _listed(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - MAX_NAMED} others" if len(ids) > MAX_NAMED else ""
+    return ", ".join(ids[:MAX_NAMED]) + more
+
+
+async def _check_unlisted(client: Client, engine: Engine, others: Collection[str]) -> None:
     """Raises UsageError for a run that Temporal does not list, but may soon: it could be open."""
-    since = datetime.now(UTC) - LISTED_WITHIN
+    since = await engine.run(database_now) - LISTED_WITHIN
     for run in sorted(others):
         begun = start_time(run)
         if begun and begun >= since and await _execution(client, run) is None:
@@ -380,13 +387,6 @@ def _begin(
     if runs_after(connection, namespace, runs):
         raise UsageError(CONTINUED)
     return forgotten
-
-
-async def _delete_values(engine: Engine, client: Client, roots: Iterable[str], runs: Collection[str]) -> None:
-    """Deletes the long values of runs in the journal, unless runs whose ids begin equally may need them."""
-    before = datetime.now(UTC)
-    families = {workflow_family(root) for root in roots if not await is_family_shared(client, root, runs)}
-    await delete_values(engine, client.namespace, families, before)
 
 
 async def _delete_executions(client: Client, tree: Sequence[RunExecution]) -> None:

@@ -448,6 +448,22 @@ async def test_a_conversation_is_erased_in_one_namespace_alone(env: Environment,
 
 
 @pytest.mark.full
+async def test_an_erasure_that_leaves_a_long_value_says_so_and_is_finished_by_the_same_command(
+    env: Environment,
+) -> None:
+    """A release that took the time of a value from the machine that wrote it left it if that clock was ahead."""
+    script(env)
+    run = await ended(env, "agent/one", size=1_100_000)
+    await execute(env.journal_address, "update baton_holds set at = at + 3600")
+    with pytest.raises(UsageError, match=f"not all long values: some of {run.id} .*: erase again"):
+        await erase(env, run.id)
+    assert await exists(env, run.id)
+    await execute(env.journal_address, "update baton_holds set at = at - 3600")
+    await erase(env, run.id)
+    assert await rows(env) == []
+
+
+@pytest.mark.full
 async def test_an_erasure_that_is_interrupted_in_temporal_is_in_the_audit_log(env: Environment) -> None:
     script(env)
     run = await ended(env, "team/team")
