@@ -38,6 +38,9 @@ CHECK_SECONDS = 5.0
 CHANGES_SECONDS = 20.0
 """Seconds between two looks of a worker for changed Quotas; each is up to half shorter or longer."""
 
+TOLD_AT_ONCE = 50
+"""Runs that are told before that is noted: other workers, or this one after it was killed, tell them again."""
+
 MAX_CHECKED = 200
 """The number of runs that one check describes."""
 
@@ -149,9 +152,18 @@ class QuotaChanges:
         """Tells the runs whose Quotas have changed. Raises JournalUnavailable and JournalLost."""
         for name in await self._waits.tenants():
             tenant = await self._meters.tenant(name)
-            for run in await self._waits.to_tell(name, tenant.digest if tenant else ""):
-                with contextlib.suppress(RPCError):  # it asks by itself, later
-                    await _wake(self._client, run)
+            digest = tenant.digest if tenant else ""
+            if new := [*self._meters.new_quotas(name, digest)]:
+                await self._waits.note_new(name, new)
+                self._meters.forget_new(name, new)
+            waiting = await self._waits.to_tell(name, digest)
+            for start in range(0, len(waiting), TOLD_AT_ONCE):
+                told = list[KnownRun]()
+                for run in waiting[start : start + TOLD_AT_ONCE]:
+                    with contextlib.suppress(RPCError):  # it is told at the next look
+                        await _wake(self._client, run)
+                        told.append(run)
+                await self._waits.note_told(name, digest, told)
 
     async def release_ended(self) -> None:
         """Releases the minutes that runs have booked which have ended. Raises JournalUnavailable and JournalLost."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, Update, and_, delete, func, select, update
 
 from ..resources.quota import QuotaPeriod
 from . import schema
@@ -490,9 +490,26 @@ class QuotaWaits:
     async def to_tell(self, tenant: str, quotas: str) -> list[KnownRun]:
         """The runs that began to wait when the tenant had other Quotas than now, which have the digest ``quotas``.
 
-        Each is returned once for the same Quotas, whichever worker asks. Raises JournalUnavailable.
+        Those that any worker has ``told`` of these Quotas are left out: if workers have different manifests, one would
+        tell a run again and again, and another refuse it. Raises JournalUnavailable.
         """
-        changed = self._here, _waits.c.tenant == tenant, _waits.c.quotas != quotas, _waits.c.told != quotas
-        told = update(_waits).where(*changed).values(told=quotas).returning(_waits.c.run, _waits.c.workflow)
-        rows = await self._database.engine.write(lambda connection: connection.execute(told).all())
+        changed = self._of(tenant), _waits.c.quotas != quotas, _waits.c.told != quotas
+        wanted = select(_waits.c.run, _waits.c.workflow).where(*changed)
+        rows = await self._database.engine.run(lambda connection: connection.execute(wanted).all())
         return [*dict.fromkeys(_known(rows))]
+
+    async def note_told(self, tenant: str, quotas: str, runs: Collection[KnownRun]) -> None:
+        """Notes that runs were told of these Quotas: after that, as whoever tells them may be killed before."""
+        told = _waits.c.run.in_([run.run for run in runs]), _waits.c.quotas != quotas
+        await self._update(update(_waits).where(self._of(tenant), *told).values(told=quotas))
+
+    async def note_new(self, tenant: str, quotas: Collection[str]) -> None:
+        """Notes that Quotas are new, or apply again: the runs that wait with them were told of no later ones."""
+        again = self._of(tenant), _waits.c.quotas.in_(quotas), _waits.c.told != _waits.c.quotas
+        await self._update(update(_waits).where(*again).values(told=_waits.c.quotas))
+
+    def _of(self, tenant: str) -> ColumnElement[bool]:
+        return and_(self._here, _waits.c.tenant == tenant)
+
+    async def _update(self, statement: Update) -> None:
+        await self._database.engine.write(lambda connection: connection.execute(statement))

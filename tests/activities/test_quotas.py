@@ -11,11 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, select
+from temporalio.client import Client
+from temporalio.service import RetryConfig
 
-from baton.activities.tenants import ask_again_after
+from baton.activities.context.lookup import OwnManifests
+from baton.activities.context.metering import Meters
+from baton.activities.tenants import QuotaChanges, ask_again_after
 from baton.journal import schema
 from baton.journal.accounts import Account, Amount, Reached, reserve, settle
 from baton.journal.database import Database
+from baton.journal.journal import Journal
+from baton.journal.manifest_store import ManifestStore
 from baton.journal.prune import delete_old_periods, delete_runs
 from baton.journal.quotas import (
     Admissions,
@@ -28,6 +34,9 @@ from baton.journal.quotas import (
     bounds,
     database_time,
 )
+from baton.resources.catalog import Catalog
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.tcp_proxy import TcpProxy
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC).timestamp()
 MIDNIGHT = datetime(2026, 11, 27, tzinfo=UTC).timestamp()
@@ -588,6 +597,8 @@ async def test_a_run_that_waits_for_a_quota_is_named_once_after_each_change(jour
     assert await waits.to_tell("support/bot", "before") == []
     assert await elsewhere.to_tell("support/bot", "after") == []
     assert await waits.to_tell("support/bot", "after") == [run]
+    assert await waits.to_tell("support/bot", "after") == [run], "a worker that was to tell it may have been killed"
+    await waits.note_told("support/bot", "after", [run])
     assert await waits.to_tell("support/bot", "after") == [], "another worker has told it"
     await waits.note(before, 60)
     assert await waits.to_tell("support/bot", "after") == [], (
@@ -598,10 +609,55 @@ async def test_a_run_that_waits_for_a_quota_is_named_once_after_each_change(jour
     await database.close()
 
 
-async def test_a_run_that_asks_again_by_itself_is_no_longer_named(journal_url: str) -> None:
+async def test_a_run_is_named_again_if_its_quotas_change_back_and_forth(journal_url: str) -> None:
     database = await Database.connect(journal_url, "default", upgrade=True)
-    waits = QuotaWaits(database, "queue")
-    await waits.note(QuotaWait(known("a"), "support/bot", "before", "default", "queue"), -10)
-    await waits.tenants()
-    assert await waits.tenants() == []
+    waits, run = QuotaWaits(database, "queue"), known("a")
+    before = QuotaWait(run, "support/bot", "before", "default", "queue")
+    await waits.note(before, 60)
+    for _ in range(3):
+        assert await waits.to_tell("support/bot", "raised") == [run]
+        await waits.note_told("support/bot", "raised", [run])
+        assert await waits.to_tell("support/bot", "raised") == []
+        await waits.note_new("support/bot", ["before"])
+        await waits.note(before, 60)
     await database.close()
+
+
+NO_QUOTAS = ""
+"""The digest of the Quotas of a tenant that has none."""
+
+
+async def test_a_run_whose_signal_is_lost_is_told_at_the_next_look(
+    journal_url: str, client: Client, server: EmbeddedServer
+) -> None:
+    journal = await Journal.open(journal_url, client.namespace)
+    meters = Meters(OwnManifests(Catalog(), ManifestStore(journal), lambda _: None), "queue")
+    waits, run = QuotaWaits(journal.database, "queue"), known("a")
+    await waits.note(QuotaWait(run, "support/bot", "before", client.namespace, "queue"), 60)
+    hasty = RetryConfig(max_retries=1, max_elapsed_time_millis=100)
+    async with TcpProxy(server.port) as proxy:
+        unreachable = await Client.connect(proxy.address, retry_config=hasty)
+    await QuotaChanges(unreachable, journal, meters).tell()
+    assert await waits.to_tell("support/bot", NO_QUOTAS) == [run]
+    await QuotaChanges(client, journal, meters).tell()
+    assert await waits.to_tell("support/bot", NO_QUOTAS) == []
+    await journal.close()
+
+
+async def test_a_run_that_was_told_is_told_again_after_its_quotas_have_come_back(
+    journal_url: str, client: Client
+) -> None:
+    journal = await Journal.open(journal_url, client.namespace)
+    meters = Meters(OwnManifests(Catalog(), ManifestStore(journal), lambda _: None), "queue")
+    waits, run = QuotaWaits(journal.database, "queue"), known("a")
+    before = QuotaWait(run, "support/bot", NO_QUOTAS, client.namespace, "queue")
+    for _ in range(3):
+        await waits.note(before, 60)
+        assert await waits.to_tell("support/bot", "raised") == [run]
+        await waits.note_told("support/bot", "raised", [run])
+        meters.new_quotas("support/bot", "raised")
+        await QuotaChanges(client, journal, meters).tell()
+    await waits.note_told("support/bot", "raised", [run])
+    await QuotaChanges(client, journal, meters).tell()
+    assert await waits.to_tell("support/bot", "raised") == [], "to this worker its Quotas are not new"
+    await journal.close()
