@@ -251,6 +251,12 @@ def find_idle_families(connection: Connection, namespace: str, before: datetime)
     return {*connection.execute(idle).scalars()}
 
 
+def has_values(connection: Connection, namespace: str) -> bool:
+    """Whether workflows of a namespace have stored large values."""
+    stored = select(schema.holds.c.sha).where(schema.holds.c.temporal_namespace == namespace)
+    return connection.execute(stored.limit(1)).first() is not None
+
+
 async def delete_values(engine: Engine, namespace: str, families: Collection[str], until: datetime) -> set[str]:
     """Deletes the large values that only these families have stored ``until`` a time of the database.
 

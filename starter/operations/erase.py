@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import Literal
 
 from sqlalchemy import Connection
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
@@ -28,6 +29,7 @@ from ...journal.prune import (
     delete_runs,
     forget_conversations,
     forget_copies,
+    has_values,
     namespaces_of_runs,
     remember_again,
     remove_traces,
@@ -35,6 +37,7 @@ from ...journal.prune import (
     runs_of_conversation,
 )
 from ...resources.strategies import OWN_WORKFLOWS
+from ...temporal.client import EXTERNAL_STORAGE_URL
 from ...temporal.executions import RunExecution, delete_execution, delete_pushes, memo_of, run_tree
 from ...temporal.search_attributes import describe_namespace, quoted, root_runs
 from ..account import client_identity
@@ -62,15 +65,25 @@ CONTINUED = "a query has continued the conversation meanwhile: nothing was erase
 
 @dataclass(frozen=True)
 class Erased:
-    """What was or would be erased: the ids of the runs, and the numbers of their executions and messages."""
+    """What was or would be erased: the ids of the runs, and the numbers of their executions and messages.
+
+    ``without_values`` is the number of runs whose long values may remain: only Temporal knows the workflow ids under
+    which they were stored, and has forgotten these runs.
+    """
 
     runs: Sequence[str]
     executions: int
     messages: int
+    without_values: int = 0
 
     def with_more(self, more: "Erased") -> "Erased":
         """Both together."""
-        return Erased([*self.runs, *more.runs], self.executions + more.executions, self.messages + more.messages)
+        return Erased(
+            [*self.runs, *more.runs],
+            self.executions + more.executions,
+            self.messages + more.messages,
+            self.without_values + more.without_values,
+        )
 
 
 async def erase_runs(
@@ -265,12 +278,18 @@ async def _erase(
     await _check_unlisted(client, engine, unlisted)
     messages = await engine.run(partial(count_messages, runs=connected))
     if not dry:
-        begin = partial(_begin, namespace=client.namespace, named=named, runs=connected)
+        acts = _Acts(client.namespace, named, {root: [each.run_id for each in roots[root]] for root in roots})
+        begin = partial(_begin, acts=acts, runs=connected)
         forget = partial(forget_erasure, namespace=client.namespace, named=named)
         forgotten = await engine.run_in_transaction(begin)
         if await engine.run(partial(runs_after, namespace=client.namespace, runs=connected)):
             # By a query that had read where the conversation ends before that was forgotten.
-            await engine.run_in_transaction(lambda connection: remember_again(connection, *forgotten))
+
+            def take_back(connection: Connection) -> None:
+                remember_again(connection, *forgotten)
+                append(connection, acts.entries(connected, "failure"))
+
+            await engine.run_in_transaction(take_back)
             if not more:  # else an earlier erasure has noted them, too
                 await engine.run_in_transaction(forget)
             raise UsageError(CONTINUED)
@@ -284,22 +303,19 @@ async def _erase(
         prefixes = tuple(f"{root}/" for root in alone)
         objects = [(each.type, each.workflow_id) for each in tree if f"{each.workflow_id}/".startswith(prefixes)]
         await delete_from_bucket(environ, client.namespace, objects)
-        actor = Actor(client_identity(), "journal")
-        deleted = [
-            AuditEntry.by(
-                actor, [execution.run_id for execution in executions], "delete", ("run", client.namespace, run)
-            )
-            for run, executions in roots.items()
-            if executions
-        ]
-        await engine.run_in_transaction(lambda connection: append(connection, deleted))
         await engine.run(partial(remove_traces, dialect=engine.dialect))
         for root in alone:
             await delete_pushes(client, root)
         await _delete_executions(client, tree)
         await engine.run_in_transaction(forget)
         await engine.run(partial(remove_traces, dialect=engine.dialect))
-    return Erased(runs=[*roots], executions=len(tree), messages=messages)
+    may_remain = environ.get(EXTERNAL_STORAGE_URL) or await engine.run(partial(has_values, namespace=client.namespace))
+    return Erased(
+        runs=[*roots],
+        executions=len(tree),
+        messages=messages,
+        without_values=len(connected - runs) if may_remain else 0,
+    )
 
 
 async def _closed_tree(client: Client, roots: Mapping[str, Sequence[WorkflowExecution]]) -> list[RunExecution]:
@@ -375,17 +391,44 @@ async def _check_unlisted(client: Client, engine: Engine, others: Collection[str
             )
 
 
-def _begin(
-    connection: Connection, namespace: str, named: Collection[Named], runs: Collection[str]
-) -> tuple[Forgotten, Forgotten]:
+@dataclass(frozen=True)
+class _Acts:
+    """What the audit log has of an erasure in a Temporal ``namespace``: what was ``named``, and the runs.
+
+    ``executions``: the run ids of the executions that Temporal has, by the ids of the runs. A named run is one of them.
+    """
+
+    namespace: str
+    named: Sequence[Named]
+    executions: Mapping[str, Sequence[str]]
+
+    def entries(self, runs: set[str], outcome: Literal["success", "failure"] = "success") -> Iterator[AuditEntry]:
+        """The entries of an erasure of ``runs``, of which Temporal may have forgotten some, or all."""
+        actor = Actor(client_identity(), "journal")
+        failed = [outcome] if outcome == "failure" else []
+        for each in self.named:
+            if each.kind != "run":
+                yield AuditEntry.by(actor, [*sorted(runs), *failed], "delete", each, outcome=outcome)
+        for run, executions in self.executions.items():
+            if not runs.isdisjoint(executions):
+                key = ("run", self.namespace, run)
+                yield AuditEntry.by(actor, [*executions, *failed], "delete", key, outcome=outcome)
+
+
+def _begin(connection: Connection, acts: _Acts, runs: set[str]) -> tuple[Forgotten, Forgotten]:
     """Notes the erasure, and forgets the conversations and copies that end with the runs. Returns what it forgot.
 
-    Once this is committed, no query that begins continues them.
+    Once this is committed, no query that begins continues them, and the audit log has the erasure: one that is
+    interrupted, and finished by nobody, has deleted something. One that goes on is in the log already.
     """
-    note_erasure(connection, namespace, named, runs)
+    namespace = acts.namespace
+    noted = note_erasure(connection, namespace, acts.named, runs)
     forgotten = forget_conversations(connection, namespace, runs), forget_copies(connection, runs)
     if runs_after(connection, namespace, runs):
         raise UsageError(CONTINUED)
+    new = set[str]().union(*noted.values()) if acts.named else {*runs}
+    if new:
+        append(connection, acts.entries(new))
     return forgotten
 
 
