@@ -270,9 +270,12 @@ async def delete_values(engine: Engine, namespace: str, families: Collection[str
         old = and_(of_families, holds.at <= int(until.timestamp()))
         while await _delete_batch(engine, old, schema.holds) == MAX_DELETED:
             pass
-        remaining = select(holds.family).where(of_families).distinct()
-        left.update(await engine.run(lambda connection, query=remaining: connection.execute(query).scalars().all()))
+        left |= await engine.run(partial(_families, condition=of_families))
     return left
+
+
+def _families(connection: Connection, condition: ColumnElement[bool]) -> set[str]:
+    return {*connection.execute(select(schema.holds.c.family).where(condition).distinct()).scalars()}
 
 
 def database_now(connection: Connection) -> datetime:
