@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
 from functools import partial
 
 from pydantic import JsonValue
@@ -19,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from ..contracts.decisions import GrantRequest, GrantResult
-from ..contracts.errors import Cause, InvalidInput
+from ..contracts.errors import Cause, InvalidInput, JournalUnavailable
 from ..contracts.inputs import FailedRun
 from ..contracts.message import Head, Message
 from ..contracts.requests import (
@@ -32,9 +31,10 @@ from ..contracts.requests import (
 )
 from ..journal.accounts import Accounts, Amount
 from ..journal.database import JournalIdentity
+from ..journal.engine import Engine
 from ..journal.external_storage import workflow_family
 from ..journal.journal import Journal
-from ..journal.prune import delete_runs, delete_values, forget_copies, live_runs, runs_after
+from ..journal.prune import database_now, delete_runs, delete_values, forget_copies, live_runs, runs_after
 from ..resources.base import JsonObject
 from ..resources.budget import NANO
 from ..resources.tool import OWN_ACTIVITIES
@@ -150,15 +150,24 @@ class RunActivities:
 
     async def _delete_long_values(self, client: Client, workflow_id: str, runs: set[str]) -> None:
         """Deletes the externally stored payloads of the query and its children, unless other runs share them."""
-        before = datetime.now(UTC)
-        if await is_family_shared(client, workflow_id, runs):
-            return
-        database = self._journal.database
-        families = {workflow_family(workflow_id)}
-        await delete_values(database.engine, database.namespace, families, before)
+        if await delete_long_values(self._journal.database.engine, client, [workflow_id], runs):
+            raise JournalUnavailable("long values of the run were stored while they were deleted")  # it is retried
 
 
-async def is_family_shared(client: Client, workflow_id: str, runs: Collection[str]) -> bool:
+async def delete_long_values(
+    engine: Engine, client: Client, workflow_ids: Iterable[str], runs: Collection[str]
+) -> list[str]:
+    """Deletes the long values in the journal of workflows that have no other executions in Temporal than ``runs``.
+
+    Returns those of the workflow ids of which values were stored meanwhile, although no other execution has begun.
+    """
+    until = await engine.run(database_now)  # first: a run that begins later may need what it stores
+    alone = {workflow_family(each): each for each in workflow_ids if not await _is_family_shared(client, each, runs)}
+    left = await delete_values(engine, client.namespace, alone.keys(), until)
+    return [alone[family] for family in sorted(left) if not await _is_family_shared(client, alone[family], runs)]
+
+
+async def _is_family_shared(client: Client, workflow_id: str, runs: Collection[str]) -> bool:
     """Whether the family of a workflow has another execution than ``runs`` in Temporal, which may need its values."""
     family = workflow_family(workflow_id)
     first = workflow_id.partition("/")[0]

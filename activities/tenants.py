@@ -18,6 +18,7 @@ from ..contracts.requests import AdmitRequest, AdmitResult, ReleaseRequest, Rele
 from ..journal.journal import Journal
 from ..journal.quotas import Admissions, KnownRun, QuotaWaits, RunLimit
 from ..temporal.activity import workflow_id
+from ..temporal.search_attributes import quoted
 from .context.metering import Meters, quota_reached, run_limits, waiting_text
 
 _log = logging.getLogger(__name__)
@@ -36,6 +37,9 @@ CHECK_SECONDS = 5.0
 
 CHANGES_SECONDS = 20.0
 """Seconds between two looks of a worker for changed Quotas; each is up to half shorter or longer."""
+
+TOLD_AT_ONCE = 50
+"""Runs that are told before that is noted: other workers, or this one after it was killed, tell them again."""
 
 MAX_CHECKED = 200
 """The number of runs that one check describes."""
@@ -93,6 +97,7 @@ class TenantActivities:
             answers = await asyncio.gather(*(_wake(client, run) for run in following))
             woken += sum(answers)
             runs = [run.run for run, is_awake in zip(following, answers, strict=True) if not is_awake]
+        await self._waits.release(ended)
         await self._admissions.forget(ended)
         return woken
 
@@ -111,9 +116,10 @@ class TenantActivities:
 
 
 class QuotaChanges:
-    """Tells the runs that wait for a Quota to ask again, once it has changed.
+    """Tells the runs that wait for a Quota to ask again, once it has changed, and releases what ended ones have booked.
 
-    By themselves they ask rarely, as each time adds to their histories.
+    By themselves they ask rarely, as each time adds to their histories. A run that has ended while one of its calls
+    waited for its minute says nothing, and may have been terminated.
     """
 
     def __init__(self, client: Client, journal: Journal, meters: Meters) -> None:
@@ -136,7 +142,8 @@ class QuotaChanges:
             await asyncio.sleep(CHANGES_SECONDS * random.uniform(0.5, 1.5))
             try:
                 await self.tell()
-            except BatonError as error:  # without the journal, the calls of runs fail as well, and say so
+                await self.release_ended()
+            except (BatonError, RPCError) as error:  # without the journal, the calls of runs fail as well, and say so
                 _log.debug("changes of Quotas are looked for again: %s", error.message)
             except Exception:  # else no run of this worker would ever be told again
                 _log.exception("changes of Quotas are looked for again")
@@ -145,9 +152,25 @@ class QuotaChanges:
         """Tells the runs whose Quotas have changed. Raises JournalUnavailable and JournalLost."""
         for name in await self._waits.tenants():
             tenant = await self._meters.tenant(name)
-            for run in await self._waits.to_tell(name, tenant.digest if tenant else ""):
-                with contextlib.suppress(RPCError):  # it asks by itself, later
-                    await _wake(self._client, run)
+            digest = tenant.digest if tenant else ""
+            if new := [*self._meters.new_quotas(name, digest)]:
+                await self._waits.note_new(name, new)
+                self._meters.forget_new(name, new)
+            waiting = await self._waits.to_tell(name, digest)
+            for start in range(0, len(waiting), TOLD_AT_ONCE):
+                told = list[KnownRun]()
+                for run in waiting[start : start + TOLD_AT_ONCE]:
+                    with contextlib.suppress(RPCError):  # it is told at the next look
+                        await _wake(self._client, run)
+                        told.append(run)
+                await self._waits.note_told(name, digest, told)
+
+    async def release_ended(self) -> None:
+        """Releases the minutes that runs have booked which have ended. Raises JournalUnavailable and JournalLost."""
+        if runs := await self._waits.to_check(MAX_CHECKED):
+            ids = ", ".join(quoted(run) for run in runs)
+            closed = self._client.list_workflows(f"RunId IN ({ids}) AND ExecutionStatus != 'Running'")
+            await self._waits.release([execution.run_id async for execution in closed])
 
 
 async def _wake(client: Client, run: KnownRun) -> bool:

@@ -39,7 +39,7 @@ AuditAction = Literal[
     "delete",
     "key",
 ]
-"""What was done: to a run, to a manifest of the store, or to the keys of the journal."""
+"""What was done: to a run, a conversation or a user's runs, to a manifest of the store, or to the journal's keys."""
 
 _LOCK = 7_283_415_906_220_117
 """PostgreSQL's advisory lock of the chain, which has one end."""
@@ -55,7 +55,8 @@ class AuditEntry:
     ``who`` is a name, which is only ``verified`` if a gateway knew it by a key or a token. ``via`` is how it came:
     over a ``gateway``, from the command line to the ``journal``, or through a client of ``temporal``, of which
     ``client`` is the identity that it gives itself. ``kind``, ``namespace`` and ``name`` are those of the manifest, or
-    ``run`` with the namespace in Temporal and the id of the run. ``detail`` is an id or a number, such as the call that
+    ``run`` with the namespace in Temporal and the id of the run, or ``conversation`` with the namespace of its
+    manifests, or ``user``. ``detail`` is an id or a number, such as the call that
     was approved, the version that was written, or the phase in which a run has ended.
     """
 
@@ -75,7 +76,7 @@ class AuditEntry:
     @property
     def subject(self) -> str:
         """``KIND/NAME`` in lower case; of a manifest in another namespace than ``default``, ``KIND/NAMESPACE/NAME``."""
-        is_manifest = not self.kind.islower()  # unlike a run or a key
+        is_manifest = not self.kind.islower()  # unlike a run, a conversation, a user or a key
         namespace = f"{self.namespace}/" if is_manifest and self.namespace != "default" else ""
         return f"{self.kind.lower()}/{namespace}{self.name}"
 

@@ -20,15 +20,24 @@ class Named(NamedTuple):
     name: str
 
 
-def note_erasure(connection: Connection, namespace: str, named: Collection[Named], runs: Collection[str]) -> None:
-    """Notes the runs that an erasure erases, by their run ids, under all that it was told to erase."""
+def note_erasure(
+    connection: Connection, namespace: str, named: Collection[Named], runs: Collection[str]
+) -> dict[Named, set[str]]:
+    """Notes the runs that an erasure erases, by their run ids, under all that it was told to erase.
+
+    Returns those that an interrupted one has not noted yet.
+    """
     rows = [
         {"temporal_namespace": namespace, **each._asdict(), "run": run}
         for each in sorted(named)
         for run in sorted(runs)
     ]
+    new: dict[Named, set[str]] = {}
     if rows:
-        connection.execute(insert_missing(connection.dialect.name, schema.erasures), rows)
+        noted = connection.execute(insert_missing(connection.dialect.name, schema.erasures), rows)
+        for row in noted:
+            new.setdefault(Named(row.kind, row.namespace, row.name), set()).add(row.run)
+    return new
 
 
 def unfinished_erasures(connection: Connection, namespace: str, kinds: Collection[str]) -> dict[Named, set[str]]:

@@ -25,6 +25,7 @@ from ..temporal.activity import in_thread_if_long
 from . import schema
 from .audit import AuditAction, AuditEntry, append
 from .journal import Journal
+from .quotas import database_time
 from .rows import insert_missing
 
 MAX_MANIFEST_BYTES = 2_000_000
@@ -180,11 +181,11 @@ class WorkerManifests:
 
     async def publish(self, digest: str, own: Catalog, live: Collection[str]) -> None:
         """Writes a worker's manifests. Deletes old ones, except those with the digests of ``live`` workers."""
-        now = int(time.time())
         text = self._encryption.encrypt_manifest(own.canonical, self._name(digest))
-        row = {**self._place, "digest": digest, "published": now, "catalog": text}
 
         def execute(connection: Connection) -> None:
+            now = int(database_time(connection))  # other workers compare it
+            row = {**self._place, "digest": digest, "published": now, "catalog": text}
             connection.execute(insert_missing(self._database.engine.dialect, _published), row)
             connection.execute(update(_published).where(*self._here, _published.c.digest == digest).values(row))
             ended = _published.c.digest.not_in([*live, digest]), _published.c.published < now - PUBLISHED_SECONDS

@@ -9,7 +9,7 @@ Everything here concerns the runs of one Temporal ``namespace``; other namespace
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, and_, delete, e
 
 from . import schema
 from .engine import Engine
-from .quotas import delete_ended_periods
+from .quotas import database_time, delete_ended_periods, release_bookings
 from .rows import insert_missing
 from .schema import RUN_COLUMNS, SHARED, run_of
 
@@ -221,7 +221,10 @@ def _delete_some(connection: Connection, condition: ColumnElement[bool], table: 
         # Two deletions of the last two uses would otherwise each see the other one's. In order, so that none deadlock.
         used = shared.c.sha.in_({row.sha for row in rows})
         connection.execute(select(shared.c.sha).where(used).order_by(shared.c.sha).with_for_update())
-    connection.execute(delete(table).where(tuple_(*keys).in_([tuple(row) for row in rows]), condition))
+    chosen = and_(tuple_(*keys).in_([tuple(row) for row in rows]), condition)
+    if table is schema.charges:
+        release_bookings(connection, chosen)
+    connection.execute(delete(table).where(chosen))
     if shared is not None:
         connection.execute(delete(shared).where(used, _is_unused(table)))
     return len(rows)
@@ -240,24 +243,44 @@ async def delete_unused(engine: Engine) -> None:
 
 
 def find_idle_families(connection: Connection, namespace: str, before: datetime) -> set[str]:
-    """The families of workflows that have stored no value since ``before``."""
+    """The families of workflows that have stored no value since ``before``, a time of the database."""
     holds = schema.holds.c
     last = func.max(holds.at)
     families = select(holds.family).where(holds.temporal_namespace == namespace)
-    idle = families.group_by(holds.family).having(last < int(before.timestamp()))
+    idle = families.group_by(holds.family).having(last <= int(before.timestamp()))
     return {*connection.execute(idle).scalars()}
 
 
-async def delete_values(engine: Engine, namespace: str, families: Collection[str], before: datetime) -> None:
-    """Deletes the large values that only these families have stored, all of them before ``before``.
+def has_values(connection: Connection, namespace: str) -> bool:
+    """Whether workflows of a namespace have stored large values."""
+    stored = select(schema.holds.c.sha).where(schema.holds.c.temporal_namespace == namespace)
+    return connection.execute(stored.limit(1)).first() is not None
 
-    A value that is stored meanwhile stays, as in ``delete_runs``.
+
+async def delete_values(engine: Engine, namespace: str, families: Collection[str], until: datetime) -> set[str]:
+    """Deletes the large values that only these families have stored ``until`` a time of the database.
+
+    They are stored with whole seconds, so those of the whole last second are deleted. A value that is stored later
+    stays, as in ``delete_runs``. Returns the families that have such values.
     """
     holds = schema.holds.c
+    left = set[str]()
     for some in _batches(families):
-        old = holds.temporal_namespace == namespace, holds.family.in_(some), holds.at < int(before.timestamp())
-        while await _delete_batch(engine, and_(*old), schema.holds) == MAX_DELETED:
+        of_families = and_(holds.temporal_namespace == namespace, holds.family.in_(some))
+        old = and_(of_families, holds.at <= int(until.timestamp()))
+        while await _delete_batch(engine, old, schema.holds) == MAX_DELETED:
             pass
+        left |= await engine.run(partial(_families, condition=of_families))
+    return left
+
+
+def _families(connection: Connection, condition: ColumnElement[bool]) -> set[str]:
+    return {*connection.execute(select(schema.holds.c.family).where(condition).distinct()).scalars()}
+
+
+def database_now(connection: Connection) -> datetime:
+    """The time of the database, with which times in the journal are compared."""
+    return datetime.fromtimestamp(database_time(connection), UTC)
 
 
 async def delete_old_periods(engine: Engine) -> None:

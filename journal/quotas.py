@@ -5,17 +5,19 @@ no run. All transactions lock their rows in the order of the ids, which avoids d
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal_column, select, update
+from sqlalchemy import ColumnElement, Connection, Update, and_, delete, func, select, update
 
 from ..resources.quota import QuotaPeriod
 from . import schema
 from .database import Database
-from .rows import insert_missing, upsert_wait
+from .rows import database_clock, insert_missing, upsert_wait
+from .schema import run_of
 
 MINUTE = 60
 """Seconds."""
@@ -87,11 +89,7 @@ class ReachedQuota(NamedTuple):
 
 def database_time(connection: Connection) -> float:
     """The seconds since 1970 by the clock of the database."""
-    if connection.dialect.name == "sqlite":
-        clock: ColumnElement[float] = literal_column("(julianday('now') - 2440587.5) * 86400.0")
-    else:
-        clock = literal_column("extract(epoch from clock_timestamp())")
-    return float(connection.execute(select(clock)).scalar_one())
+    return float(connection.execute(select(database_clock(connection.dialect.name))).scalar_one())
 
 
 def bounds(period: QuotaPeriod, now: float) -> tuple[int, int]:
@@ -168,20 +166,22 @@ def _book(connection: Connection, accounts: Sequence[QuotaAccount], booking: str
     """Counts a call in this minute, if it has a place there; else books a minute, and returns why it has to wait."""
     if not accounts:
         return None
-    # One row for all minutes of each account: whoever has it decides alone who gets which minute.
-    _lock_gates(connection, [account.values(0, 0) for account in accounts])
-    minute, ends = bounds("minute", now)
     of_call = _charges.c.call == booking
+    # One row for all minutes of each account: whoever has it decides alone who gets which minute.
+    gates = [account.values(0, 0) for account in accounts]
+    _lock_gates(connection, [*gates, *_gates_of(connection, of_call)])
+    minute, ends = bounds("minute", now)
     booked = {*connection.execute(select(_charges.c.account).where(of_call)).scalars()}
     begins = _free_minute(connection, accounts, booked, minute)
     if begins is None:
         return _full(connection, accounts, booked, minute, ends, wait=3_600)
     rows = {account.row(begins): account for account in accounts}
     if not booked >= rows.keys():
+        _give_back(connection, and_(of_call, _charges.c.account.not_in([*rows])), now)
         connection.execute(delete(_charges).where(of_call))
         values = [account.values(begins, begins + MINUTE) for account in accounts]
         connection.execute(insert_missing(connection.dialect.name, _accounts), values)
-        add_to_quotas(connection, rows.keys(), {"model_calls": 1})
+        add_to_quotas(connection, rows.keys() - booked, {"model_calls": 1})
         booked = set()
     if begins == minute:
         connection.execute(delete(_charges).where(of_call))
@@ -191,6 +191,33 @@ def _book(connection: Connection, accounts: Sequence[QuotaAccount], booking: str
         charges = [{"call": booking, "account": row, "settled": True, **amounts} for row in rows]
         connection.execute(_charges.insert(), charges)
     return _full(connection, accounts, booked, minute, ends, wait=begins - now)
+
+
+def release_bookings(connection: Connection, calls: ColumnElement[bool], now: float | None = None) -> None:
+    """Gives back the minutes that calls have booked and will not need: ``calls`` is a condition for their charges.
+
+    A minute that has begun stays counted, as the call may have been sent in it. Of two releases, one gives back.
+    """
+    gates = _gates_of(connection, calls)
+    if gates:
+        _lock_gates(connection, gates)  # else a call could take a place that is given back at the same time
+        _give_back(connection, calls, database_time(connection) if now is None else now)
+
+
+def _gates_of(connection: Connection, calls: ColumnElement[bool]) -> list[dict[str, Any]]:
+    """The rows to lock before the bookings of calls change."""
+    columns = _accounts.c.quota, _accounts.c.tenant, _accounts.c.model
+    minutes = select(*columns).join(_charges, _charges.c.account == _accounts.c.id)
+    booked = connection.execute(minutes.where(calls, _accounts.c.period == "minute").distinct()).all()
+    return [QuotaAccount(row.quota, row.tenant, "minute", (), model=row.model).values(0, 0) for row in booked]
+
+
+def _give_back(connection: Connection, calls: ColumnElement[bool], now: float) -> None:
+    """Deletes bookings of minutes that have not begun, whose gates are locked, and subtracts what was deleted."""
+    later = select(_accounts.c.id).where(_accounts.c.period == "minute", _accounts.c.began > now)
+    booked = delete(_charges).where(calls, _charges.c.account.in_(later)).returning(_charges.c.account)
+    for row, places in Counter(connection.execute(booked).scalars()).items():
+        add_to_quotas(connection, [row], {"model_calls": -places})
 
 
 def _full(
@@ -444,12 +471,45 @@ class QuotaWaits:
 
         return await self._database.engine.run(read)
 
+    async def to_check(self, most: int) -> list[str]:
+        """The ids of some runs that wait, each time others if there are many. Raises JournalUnavailable."""
+        wanted = select(_waits.c.run).where(self._here).distinct().subquery()
+        some = select(wanted.c.run).order_by(func.random()).limit(most)
+        return await self._database.engine.run(lambda connection: [*connection.execute(some).scalars()])
+
+    async def release(self, runs: Collection[str]) -> None:
+        """Notes that runs have ended: they wait no longer, and others get the minutes that their calls have booked."""
+
+        def execute(connection: Connection) -> None:
+            release_bookings(connection, run_of(_charges.c.call).in_(runs))
+            connection.execute(delete(_waits).where(_waits.c.run.in_(runs)))
+
+        if runs:
+            await self._database.transact(execute)
+
     async def to_tell(self, tenant: str, quotas: str) -> list[KnownRun]:
         """The runs that began to wait when the tenant had other Quotas than now, which have the digest ``quotas``.
 
-        Each is returned once for the same Quotas, whichever worker asks. Raises JournalUnavailable.
+        Those that any worker has ``told`` of these Quotas are left out: if workers have different manifests, one would
+        tell a run again and again, and another refuse it. Raises JournalUnavailable.
         """
-        changed = self._here, _waits.c.tenant == tenant, _waits.c.quotas != quotas, _waits.c.told != quotas
-        told = update(_waits).where(*changed).values(told=quotas).returning(_waits.c.run, _waits.c.workflow)
-        rows = await self._database.engine.write(lambda connection: connection.execute(told).all())
+        changed = self._of(tenant), _waits.c.quotas != quotas, _waits.c.told != quotas
+        wanted = select(_waits.c.run, _waits.c.workflow).where(*changed)
+        rows = await self._database.engine.run(lambda connection: connection.execute(wanted).all())
         return [*dict.fromkeys(_known(rows))]
+
+    async def note_told(self, tenant: str, quotas: str, runs: Collection[KnownRun]) -> None:
+        """Notes that runs were told of these Quotas: after that, as whoever tells them may be killed before."""
+        told = _waits.c.run.in_([run.run for run in runs]), _waits.c.quotas != quotas
+        await self._update(update(_waits).where(self._of(tenant), *told).values(told=quotas))
+
+    async def note_new(self, tenant: str, quotas: Collection[str]) -> None:
+        """Notes that Quotas are new, or apply again: the runs that wait with them were told of no later ones."""
+        again = self._of(tenant), _waits.c.quotas.in_(quotas), _waits.c.told != _waits.c.quotas
+        await self._update(update(_waits).where(*again).values(told=_waits.c.quotas))
+
+    def _of(self, tenant: str) -> ColumnElement[bool]:
+        return and_(self._here, _waits.c.tenant == tenant)
+
+    async def _update(self, statement: Update) -> None:
+        await self._database.engine.write(lambda connection: connection.execute(statement))

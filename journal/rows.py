@@ -3,13 +3,24 @@
 import base64
 import hashlib
 import platform
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Executable, Select, Table, bindparam, case, false, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Executable,
+    Select,
+    Table,
+    bindparam,
+    case,
+    false,
+    literal_column,
+    select,
+    update,
+)
 from sqlalchemy import Row as Record
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -121,12 +132,32 @@ def upsert_bookmark(dialect: str, namespace: str, mark: Bookmark, head: Head, *,
     return insert.on_conflict_do_update(index_elements=[*table.primary_key], set_=row, where=condition)
 
 
+_CLOCKS = {
+    "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
+    "postgresql": "extract(epoch from clock_timestamp())",
+}
+
+
+def database_clock(dialect: str) -> ColumnElement[float]:
+    """The seconds since 1970 by the clock of the database.
+
+    A time that another machine compares is taken from it: the clocks of workers and clients differ.
+    """
+    return literal_column(_CLOCKS[dialect])
+
+
+def database_second(dialect: str) -> ColumnElement[int]:
+    """The whole seconds of ``database_clock``."""
+    clock = _CLOCKS[dialect]
+    return literal_column(f"cast({clock} as integer)" if dialect == "sqlite" else f"cast(floor({clock}) as bigint)")
+
+
 def move_conversation(dialect: str, table: Table, names: Mapping[str, str], expected: Head, head: Head) -> Executable:
     """Moves a conversation from the ``expected`` head to another and returns its id, or nothing if its head differs.
 
     ``names`` is its key in the ``table``. A conversation that is not there yet has an empty head.
     """
-    now = int(time.time())
+    now = database_second(dialect)
     moved = {"head": head.id, "depth": head.depth, "changed": now}
     if not expected.id:
         insert = _INSERTS[dialect](table).values(**names, **moved, created=now)
@@ -137,7 +168,7 @@ def move_conversation(dialect: str, table: Table, names: Mapping[str, str], expe
 
 def upsert_hold(dialect: str, namespace: str, family: str, sha: str) -> Executable:
     """Records that a family of workflows needs a value, and when it was last stored."""
-    now = int(time.time())
+    now = database_second(dialect)
     table = schema.holds
     insert = _INSERTS[dialect](table).values(temporal_namespace=namespace, family=family, sha=sha, at=now)
     return insert.on_conflict_do_update(index_elements=[*table.primary_key], set_={"at": now})

@@ -1,7 +1,7 @@
 """The models of a speaker, the estimated usage of a call, and the charge to its budgets and its tenant's Quotas."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
@@ -122,6 +122,8 @@ class Meters:
     def __init__(self, own: OwnManifests, task_queue: str) -> None:
         self._own = own
         self.task_queue = task_queue
+        self._last = dict[str, str]()
+        self._new = dict[str, set[str]]()
 
     async def tenant(self, name: str | None) -> Tenant | None:
         """The tenant of a run with its current Quotas, by the name in the run's thread. Raises JournalUnavailable."""
@@ -135,9 +137,25 @@ class Meters:
         tenant = await self.tenant(thread.tenant)
         return Meter(thread, speaker, catalog, tenant, self.quota_wait(tenant) if tenant else None)
 
+    def new_quotas(self, tenant: str, digest: str) -> Collection[str]:
+        """The digests of Quotas that have replaced others of the tenant, up to those that it has now.
+
+        Those that this worker sees first are new as well. They are returned until ``forget_new`` is called.
+        """
+        new = self._new.setdefault(tenant, set())
+        if self._last.get(tenant) != digest:
+            self._last[tenant] = digest
+            new.add(digest)
+        return new
+
+    def forget_new(self, tenant: str, digests: Collection[str]) -> None:
+        """Forgets that Quotas are new, after that was noted."""
+        self._new[tenant].difference_update(digests)
+
     def quota_wait(self, tenant: Tenant) -> QuotaWait:
         """The run of the current activity, if it is to wait for a Quota of its tenant."""
         info = activity.info()
+        self.new_quotas(str(tenant.account), tenant.digest)
         return QuotaWait(
             run=KnownRun(info.workflow_run_id or "", info.workflow_id or ""),
             tenant=str(tenant.account),

@@ -344,6 +344,12 @@ def _erase(
         print_line(f"{run} {'would be erased' if dry else 'erased'}")
     counts = f"{erased.messages:,} messages in the journal and {erased.executions:,} executions in Temporal"
     print_message(f"{'Would erase' if dry else 'Erased'} {counts}.")
+    if erased.without_values:
+        print_message(
+            f"Temporal has forgotten {erased.without_values:,} of the runs, or an interrupted erasure has erased them "
+            "there: long values that they have stored may remain until baton prune deletes them from the journal, and "
+            "a lifecycle rule from the bucket."
+        )
 
 
 def _keys_in(files: "Sequence[Path]", namespace: str | None, *, recursive: bool) -> "list[Key]":

@@ -3,31 +3,33 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
+from typing import Literal
 
 from sqlalchemy import Connection
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...activities.runs import is_family_shared
+from ...activities.runs import delete_long_values
 from ...activities.runtime.settings import Settings
 from ...contracts.identity import Actor
 from ...contracts.scope import ACCOUNT, CALLER
 from ...journal.audit import AuditEntry, append
 from ...journal.engine import Engine, connect
 from ...journal.erasures import Named, forget_erasure, note_erasure, unfinished_erasures
-from ...journal.external_storage import delete_from_bucket, workflow_family
+from ...journal.external_storage import delete_from_bucket
 from ...journal.prune import (
     Forgotten,
     connected_runs,
     count_messages,
+    database_now,
     delete_runs,
-    delete_values,
     forget_conversations,
     forget_copies,
+    has_values,
     namespaces_of_runs,
     remember_again,
     remove_traces,
@@ -35,6 +37,7 @@ from ...journal.prune import (
     runs_of_conversation,
 )
 from ...resources.strategies import OWN_WORKFLOWS
+from ...temporal.client import EXTERNAL_STORAGE_URL
 from ...temporal.executions import RunExecution, delete_execution, delete_pushes, memo_of, run_tree
 from ...temporal.search_attributes import describe_namespace, quoted, root_runs
 from ..account import client_identity
@@ -62,15 +65,25 @@ CONTINUED = "a query has continued the conversation meanwhile: nothing was erase
 
 @dataclass(frozen=True)
 class Erased:
-    """What was or would be erased: the ids of the runs, and the numbers of their executions and messages."""
+    """What was or would be erased: the ids of the runs, and the numbers of their executions and messages.
+
+    ``without_values`` is the number of runs whose long values may remain: only Temporal knows the workflow ids under
+    which they were stored, and has forgotten these runs.
+    """
 
     runs: Sequence[str]
     executions: int
     messages: int
+    without_values: int = 0
 
     def with_more(self, more: "Erased") -> "Erased":
         """Both together."""
-        return Erased([*self.runs, *more.runs], self.executions + more.executions, self.messages + more.messages)
+        return Erased(
+            [*self.runs, *more.runs],
+            self.executions + more.executions,
+            self.messages + more.messages,
+            self.without_values + more.without_values,
+        )
 
 
 async def erase_runs(
@@ -187,8 +200,8 @@ async def erase_expired(
     A run stays as long as one of its conversation does: one that continues it, or a fork of it. It also stays as long
     as a run with its workflow id is open, which may be about to retry it.
     """
-    now = datetime.now(UTC)
     async with _connected(environ) as engine:
+        now = await engine.run(database_now)
         namespaces = await engine.run(namespaces_of_runs)
         ended: dict[str, list[WorkflowExecution]] = {}
         closed = "ExecutionStatus != 'Running' AND ExecutionStatus != 'ContinuedAsNew'"
@@ -262,40 +275,47 @@ async def _erase(
     unlisted = connected - runs
     for kind in {each.kind for each in named}:  # what an interrupted erasure has noted is about to be deleted
         unlisted = unlisted.difference(*(await _unfinished(client, engine, kind)).values())
-    await _check_unlisted(client, unlisted)
+    await _check_unlisted(client, engine, unlisted)
     messages = await engine.run(partial(count_messages, runs=connected))
     if not dry:
-        begin = partial(_begin, namespace=client.namespace, named=named, runs=connected)
+        acts = _Acts(client.namespace, named, {root: [each.run_id for each in roots[root]] for root in roots})
+        begin = partial(_begin, acts=acts, runs=connected)
         forget = partial(forget_erasure, namespace=client.namespace, named=named)
         forgotten = await engine.run_in_transaction(begin)
         if await engine.run(partial(runs_after, namespace=client.namespace, runs=connected)):
             # By a query that had read where the conversation ends before that was forgotten.
-            await engine.run_in_transaction(lambda connection: remember_again(connection, *forgotten))
+
+            def take_back(connection: Connection) -> None:
+                remember_again(connection, *forgotten)
+                append(connection, acts.entries(connected, "failure"))
+
+            await engine.run_in_transaction(take_back)
             if not more:  # else an earlier erasure has noted them, too
                 await engine.run_in_transaction(forget)
             raise UsageError(CONTINUED)
         await delete_runs(engine, connected)
         alone = [root for root in roots if root not in shared]
-        await _delete_values(engine, client, alone, runs)
+        if left := await delete_long_values(engine, client, alone, runs):
+            raise UsageError(
+                f"the rows were erased, but not all long values: some of {_listed(left)} were stored meanwhile, or by "
+                "an older release with a clock that is ahead: erase again"
+            )
         prefixes = tuple(f"{root}/" for root in alone)
         objects = [(each.type, each.workflow_id) for each in tree if f"{each.workflow_id}/".startswith(prefixes)]
         await delete_from_bucket(environ, client.namespace, objects)
-        actor = Actor(client_identity(), "journal")
-        deleted = [
-            AuditEntry.by(
-                actor, [execution.run_id for execution in executions], "delete", ("run", client.namespace, run)
-            )
-            for run, executions in roots.items()
-            if executions
-        ]
-        await engine.run_in_transaction(lambda connection: append(connection, deleted))
         await engine.run(partial(remove_traces, dialect=engine.dialect))
         for root in alone:
             await delete_pushes(client, root)
         await _delete_executions(client, tree)
         await engine.run_in_transaction(forget)
         await engine.run(partial(remove_traces, dialect=engine.dialect))
-    return Erased(runs=[*roots], executions=len(tree), messages=messages)
+    may_remain = environ.get(EXTERNAL_STORAGE_URL) or await engine.run(partial(has_values, namespace=client.namespace))
+    return Erased(
+        runs=[*roots],
+        executions=len(tree),
+        messages=messages,
+        without_values=len(connected - runs) if may_remain else 0,
+    )
 
 
 async def _closed_tree(client: Client, roots: Mapping[str, Sequence[WorkflowExecution]]) -> list[RunExecution]:
@@ -348,17 +368,20 @@ async def _shared_ids(
 async def _check_others(client: Client, others: Collection[str]) -> None:
     """Raises UsageError if Temporal has other runs of the conversations: those would miss what they continue."""
     if ids := await _roots_of(client, others):
-        more = f" and {len(ids) - MAX_NAMED} others" if len(ids) > MAX_NAMED else ""
-        named = ", ".join(ids[:MAX_NAMED]) + more
         raise UsageError(
-            f"nothing was erased: other runs share a conversation with what you named: {named}. Name these, too, "
-            "or erase the whole conversation with --conversation"
+            f"nothing was erased: other runs share a conversation with what you named: {_listed(ids)}. Name these, "
+            "too, or erase the whole conversation with --conversation"
         )
 
 
-async def _check_unlisted(client: Client, others: Collection[str]) -> None:
+def _listed(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - MAX_NAMED} others" if len(ids) > MAX_NAMED else ""
+    return ", ".join(ids[:MAX_NAMED]) + more
+
+
+async def _check_unlisted(client: Client, engine: Engine, others: Collection[str]) -> None:
     """Raises UsageError for a run that Temporal does not list, but may soon: it could be open."""
-    since = datetime.now(UTC) - LISTED_WITHIN
+    since = await engine.run(database_now) - LISTED_WITHIN
     for run in sorted(others):
         begun = start_time(run)
         if begun and begun >= since and await _execution(client, run) is None:
@@ -368,25 +391,45 @@ async def _check_unlisted(client: Client, others: Collection[str]) -> None:
             )
 
 
-def _begin(
-    connection: Connection, namespace: str, named: Collection[Named], runs: Collection[str]
-) -> tuple[Forgotten, Forgotten]:
+@dataclass(frozen=True)
+class _Acts:
+    """What the audit log has of an erasure in a Temporal ``namespace``: what was ``named``, and the runs.
+
+    ``executions``: the run ids of the executions that Temporal has, by the ids of the runs. A named run is one of them.
+    """
+
+    namespace: str
+    named: Sequence[Named]
+    executions: Mapping[str, Sequence[str]]
+
+    def entries(self, runs: set[str], outcome: Literal["success", "failure"] = "success") -> Iterator[AuditEntry]:
+        """The entries of an erasure of ``runs``, of which Temporal may have forgotten some, or all."""
+        actor = Actor(client_identity(), "journal")
+        failed = [outcome] if outcome == "failure" else []
+        for each in self.named:
+            if each.kind != "run":
+                yield AuditEntry.by(actor, [*sorted(runs), *failed], "delete", each, outcome=outcome)
+        for run, executions in self.executions.items():
+            if not runs.isdisjoint(executions):
+                key = ("run", self.namespace, run)
+                yield AuditEntry.by(actor, [*executions, *failed], "delete", key, outcome=outcome)
+
+
+def _begin(connection: Connection, acts: _Acts, runs: set[str]) -> tuple[Forgotten, Forgotten]:
     """Notes the erasure, and forgets the conversations and copies that end with the runs. Returns what it forgot.
 
-    Once this is committed, no query that begins continues them.
+    Once this is committed, no query that begins continues them, and the audit log has the erasure: one that is
+    interrupted, and finished by nobody, has deleted something. One that goes on is in the log already.
     """
-    note_erasure(connection, namespace, named, runs)
+    namespace = acts.namespace
+    noted = note_erasure(connection, namespace, acts.named, runs)
     forgotten = forget_conversations(connection, namespace, runs), forget_copies(connection, runs)
     if runs_after(connection, namespace, runs):
         raise UsageError(CONTINUED)
+    new = set[str]().union(*noted.values()) if acts.named else {*runs}
+    if new:
+        append(connection, acts.entries(new))
     return forgotten
-
-
-async def _delete_values(engine: Engine, client: Client, roots: Iterable[str], runs: Collection[str]) -> None:
-    """Deletes the long values of runs in the journal, unless runs whose ids begin equally may need them."""
-    before = datetime.now(UTC)
-    families = {workflow_family(root) for root in roots if not await is_family_shared(client, root, runs)}
-    await delete_values(engine, client.namespace, families, before)
 
 
 async def _delete_executions(client: Client, tree: Sequence[RunExecution]) -> None:

@@ -20,6 +20,7 @@ from ...journal.external_storage import workflow_family
 from ...journal.prune import (
     Conversation,
     count_messages,
+    database_now,
     delete_old_periods,
     delete_runs,
     delete_unused,
@@ -121,11 +122,11 @@ async def prune_journal(
     space = await describe_namespace(client)
     namespace = space.namespace_info.name
     ages = await Ages.of(client, retention, age)
-    now = datetime.now(UTC)
-    since = now - ages.longest
     engine = connect(url)
     try:
         await check_server(engine, space.namespace_info)
+        now = await engine.run(database_now)
+        since = now - ages.longest
         conversations = await engine.run(partial(find_conversations, namespace=namespace))  # first: new ones may begin
         idle = await engine.run(partial(find_idle_families, namespace=namespace, before=since))
         needed = await _needed(client, since)

@@ -5,17 +5,25 @@ import json
 import re
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select, update
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.common import RawValue
 
+from baton.activities.runs import delete_long_values
+from baton.contracts.errors import JournalLost
+from baton.contracts.message import Head
 from baton.contracts.settings import SettingsError
 from baton.contracts.turn import TurnResult
+from baton.journal import schema
 from baton.journal.database import Database
-from baton.journal.external_storage import JournalStorageDriver, storage_drivers
+from baton.journal.external_storage import JournalStorageDriver, storage_drivers, workflow_family
+from baton.journal.quotas import database_time
+from baton.journal.rows import move_conversation, upsert_hold
 from baton.starter.scripted_model import serve_in_thread
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import EXTERNAL_STORAGE_URL, with_external_storage
@@ -103,3 +111,48 @@ def test_a_bucket_without_the_packages_for_it_is_refused() -> None:
 def test_an_address_that_is_no_bucket_is_refused(url: str) -> None:
     with pytest.raises(SettingsError, match=r"BATON_EXTERNAL_STORAGE_URL: must be s3://BUCKET"):
         storage_drivers({EXTERNAL_STORAGE_URL: url})
+
+
+async def test_the_times_that_other_machines_compare_are_those_of_the_database(journal_url: str) -> None:
+    """The clock of the machine that writes is not asked: a statement has the time at which it is executed."""
+    database = await Database.connect(journal_url, "default", upgrade=True)
+    dialect, name = database.engine.dialect, f"{uuid.uuid4()}"
+    key = {"temporal_namespace": "default", "namespace": name, "memory": "", "id": "c"}
+    begins = move_conversation(dialect, schema.conversations, key, Head(), Head(id="a", depth=1))
+    goes_on = move_conversation(dialect, schema.conversations, key, Head(id="a", depth=1), Head(id="b", depth=2))
+    holds = upsert_hold(dialect, "default", name, "sha")
+    await asyncio.sleep(2)
+    now = int(await database.engine.run(database_time))
+    for statement in (begins, goes_on, holds, holds):
+        await database.run(statement)
+    table = schema.conversations.c
+    [times] = await database.run(select(table.created, table.changed).where(table.namespace == name))
+    [[stored]] = await database.run(select(schema.holds.c.at).where(schema.holds.c.family == name))
+    assert all(now <= each <= now + 60 for each in (*times, stored))
+    await database.close()
+
+
+async def test_a_long_value_that_is_stored_right_before_its_run_is_deleted_is_deleted_too(
+    journal_url: str, client: Client
+) -> None:
+    database = await Database.connect(journal_url, client.namespace, upgrade=True)
+    for _ in range(5):
+        run = f"{uuid.uuid4()}"
+        sha = await database.put_blob(run.encode(), workflow_family(run))
+        assert await delete_long_values(database.engine, client, [run], ()) == []
+        with pytest.raises(JournalLost):
+            await database.get_blob(sha)
+    await database.close()
+
+
+async def test_a_long_value_that_is_stored_while_those_of_its_run_are_deleted_is_reported(
+    journal_url: str, client: Client
+) -> None:
+    database = await Database.connect(journal_url, client.namespace, upgrade=True)
+    run, other = f"{uuid.uuid4()}", f"{uuid.uuid4()}"
+    for each in (run, other):
+        await database.put_blob(each.encode(), workflow_family(each))
+    later = update(schema.holds).where(schema.holds.c.family == workflow_family(run))
+    await database.run(later.values(at=schema.holds.c.at + 60))
+    assert await delete_long_values(database.engine, client, [run, other], ()) == [run]
+    await database.close()

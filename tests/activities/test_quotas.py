@@ -11,12 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, select
+from temporalio.client import Client
+from temporalio.service import RetryConfig
 
-from baton.activities.tenants import ask_again_after
+from baton.activities.context.lookup import OwnManifests
+from baton.activities.context.metering import Meters
+from baton.activities.tenants import QuotaChanges, ask_again_after
 from baton.journal import schema
 from baton.journal.accounts import Account, Amount, Reached, reserve, settle
 from baton.journal.database import Database
-from baton.journal.prune import delete_old_periods
+from baton.journal.journal import Journal
+from baton.journal.manifest_store import ManifestStore
+from baton.journal.prune import delete_old_periods, delete_runs
 from baton.journal.quotas import (
     Admissions,
     KnownRun,
@@ -28,6 +34,9 @@ from baton.journal.quotas import (
     bounds,
     database_time,
 )
+from baton.resources.catalog import Catalog
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.tcp_proxy import TcpProxy
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC).timestamp()
 MIDNIGHT = datetime(2026, 11, 27, tzinfo=UTC).timestamp()
@@ -222,6 +231,67 @@ async def test_a_call_under_two_limits_gets_a_minute_with_room_under_both(journa
     assert isinstance(reached, ReachedQuota)
     assert reached.wait == 60
     assert await ledger.reserve(f"{run}/c", both[1:], ONE, NOON) is None, "the other limit has a place in this minute"
+    await ledger.database.close()
+
+
+async def booked_calls(ledger: Ledger, quota: str) -> dict[float, int]:
+    """The calls that are counted in each minute, by its begin."""
+    return {row.began: row.model_calls for row in await ledger.rows(quota)}
+
+
+async def minute_from_now(ledger: Ledger, seconds: float) -> float:
+    """The begin of a minute so many seconds from the time of the database."""
+    return bounds("minute", await ledger.database.engine.run(database_time) + seconds)[0]
+
+
+@pytest.mark.parametrize("end", ["release", "deletion"])
+async def test_minutes_that_ended_runs_have_booked_are_given_back_once(journal_url: str, end: str) -> None:
+    ledger, quota = Ledger(await Database.connect(journal_url, "default", upgrade=True)), quota_id()
+    minute, runs = [per_minute(quota, 1), per_minute(quota, 5, model="other")], [f"{uuid.uuid4()}" for _ in range(4)]
+    now = await minute_from_now(ledger, 3_600)
+    for run in runs:
+        await ledger.reserve(f"{run}/a", minute, ONE, now)
+    waits = QuotaWaits(ledger.database, "queue")
+    if end == "release":
+        await asyncio.gather(*(waits.release(runs[1:3]) for _ in range(3)))
+    else:
+        await asyncio.gather(*(delete_runs(ledger.database.engine, runs[1:3]) for _ in range(3)))
+    assert [row.model_calls for row in sorted(await ledger.rows(quota), key=lambda row: row.began)] == [
+        *(1, 1),
+        *(0, 0),
+        *(0, 0),
+        *(1, 1),
+    ]
+    reached = await ledger.reserve(f"{uuid.uuid4()}/new", minute, ONE, now)
+    assert isinstance(reached, ReachedQuota)
+    assert reached.wait == 60, "the first of these minutes is free again"
+    await ledger.database.close()
+
+
+async def test_a_minute_that_has_begun_stays_counted_when_its_run_ends(journal_url: str) -> None:
+    ledger, quota = Ledger(await Database.connect(journal_url, "default", upgrade=True)), quota_id()
+    minute, runs = [per_minute(quota, 1)], [f"{uuid.uuid4()}" for _ in range(2)]
+    now = await minute_from_now(ledger, -3_600)
+    for run in runs:
+        await ledger.reserve(f"{run}/a", minute, ONE, now)
+    await QuotaWaits(ledger.database, "queue").release(runs)
+    await delete_runs(ledger.database.engine, runs)
+    assert await booked_calls(ledger, quota) == {now: 1, now + 60: 1}
+    await ledger.database.close()
+
+
+async def test_a_call_that_gets_another_minute_than_the_one_it_has_booked_gives_that_back(journal_url: str) -> None:
+    ledger, quota, more = Ledger(await Database.connect(journal_url, "default", upgrade=True)), quota_id(), quota_id()
+    run = f"{uuid.uuid4()}"
+    for call in "abc":
+        await ledger.reserve(f"{run}/{call}", [per_minute(quota, 1)], ONE, NOON)
+    assert await booked_calls(ledger, quota) == {NOON: 1, NOON + 60: 1, NOON + 120: 1}
+    assert await ledger.reserve(f"{run}/c", [per_minute(quota, 2)], ONE, NOON, epoch=2) is None, "it was raised"
+    assert await booked_calls(ledger, quota) == {NOON: 2, NOON + 60: 1, NOON + 120: 0}
+    both = [per_minute(quota, 1), per_minute(more, 1)]
+    assert await ledger.reserve(f"{run}/b", both, ONE, NOON + 60, epoch=2) is None
+    assert await booked_calls(ledger, quota) == {NOON: 2, NOON + 60: 1, NOON + 120: 0}, "its place is counted once"
+    assert await booked_calls(ledger, more) == {NOON + 60: 1}
     await ledger.database.close()
 
 
@@ -527,6 +597,8 @@ async def test_a_run_that_waits_for_a_quota_is_named_once_after_each_change(jour
     assert await waits.to_tell("support/bot", "before") == []
     assert await elsewhere.to_tell("support/bot", "after") == []
     assert await waits.to_tell("support/bot", "after") == [run]
+    assert await waits.to_tell("support/bot", "after") == [run], "a worker that was to tell it may have been killed"
+    await waits.note_told("support/bot", "after", [run])
     assert await waits.to_tell("support/bot", "after") == [], "another worker has told it"
     await waits.note(before, 60)
     assert await waits.to_tell("support/bot", "after") == [], (
@@ -537,10 +609,55 @@ async def test_a_run_that_waits_for_a_quota_is_named_once_after_each_change(jour
     await database.close()
 
 
-async def test_a_run_that_asks_again_by_itself_is_no_longer_named(journal_url: str) -> None:
+async def test_a_run_is_named_again_if_its_quotas_change_back_and_forth(journal_url: str) -> None:
     database = await Database.connect(journal_url, "default", upgrade=True)
-    waits = QuotaWaits(database, "queue")
-    await waits.note(QuotaWait(known("a"), "support/bot", "before", "default", "queue"), -10)
-    await waits.tenants()
-    assert await waits.tenants() == []
+    waits, run = QuotaWaits(database, "queue"), known("a")
+    before = QuotaWait(run, "support/bot", "before", "default", "queue")
+    await waits.note(before, 60)
+    for _ in range(3):
+        assert await waits.to_tell("support/bot", "raised") == [run]
+        await waits.note_told("support/bot", "raised", [run])
+        assert await waits.to_tell("support/bot", "raised") == []
+        await waits.note_new("support/bot", ["before"])
+        await waits.note(before, 60)
     await database.close()
+
+
+NO_QUOTAS = ""
+"""The digest of the Quotas of a tenant that has none."""
+
+
+async def test_a_run_whose_signal_is_lost_is_told_at_the_next_look(
+    journal_url: str, client: Client, server: EmbeddedServer
+) -> None:
+    journal = await Journal.open(journal_url, client.namespace)
+    meters = Meters(OwnManifests(Catalog(), ManifestStore(journal), lambda _: None), "queue")
+    waits, run = QuotaWaits(journal.database, "queue"), known("a")
+    await waits.note(QuotaWait(run, "support/bot", "before", client.namespace, "queue"), 60)
+    hasty = RetryConfig(max_retries=1, max_elapsed_time_millis=100)
+    async with TcpProxy(server.port) as proxy:
+        unreachable = await Client.connect(proxy.address, retry_config=hasty)
+    await QuotaChanges(unreachable, journal, meters).tell()
+    assert await waits.to_tell("support/bot", NO_QUOTAS) == [run]
+    await QuotaChanges(client, journal, meters).tell()
+    assert await waits.to_tell("support/bot", NO_QUOTAS) == []
+    await journal.close()
+
+
+async def test_a_run_that_was_told_is_told_again_after_its_quotas_have_come_back(
+    journal_url: str, client: Client
+) -> None:
+    journal = await Journal.open(journal_url, client.namespace)
+    meters = Meters(OwnManifests(Catalog(), ManifestStore(journal), lambda _: None), "queue")
+    waits, run = QuotaWaits(journal.database, "queue"), known("a")
+    before = QuotaWait(run, "support/bot", NO_QUOTAS, client.namespace, "queue")
+    for _ in range(3):
+        await waits.note(before, 60)
+        assert await waits.to_tell("support/bot", "raised") == [run]
+        await waits.note_told("support/bot", "raised", [run])
+        meters.new_quotas("support/bot", "raised")
+        await QuotaChanges(client, journal, meters).tell()
+    await waits.note_told("support/bot", "raised", [run])
+    await QuotaChanges(client, journal, meters).tell()
+    assert await waits.to_tell("support/bot", "raised") == [], "to this worker its Quotas are not new"
+    await journal.close()

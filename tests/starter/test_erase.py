@@ -21,8 +21,11 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from baton.contracts.errors import JournalUnavailable
+from baton.contracts.message import Head, Message, RowRange
+from baton.contracts.plan import ConversationPlan
 from baton.contracts.scope import ACCOUNT, CALLER
 from baton.journal import schema
+from baton.journal.journal import Conversations, Journal
 from baton.starter.errors import UsageError
 from baton.starter.gateway.access import LOCAL
 from baton.starter.operations.erase import Erased, erase_conversation, erase_expired, erase_runs, erase_user
@@ -195,6 +198,54 @@ async def test_a_conversation_is_erased_with_all_its_runs(env: Environment) -> N
     assert not [run for run in runs if await exists(env, run.id)] and await exists(env, other.id)
     with pytest.raises(UsageError, match="there is no conversation 'c'"):
         await erase_conversation(env.client, "c", dry=False, environ=env.worker_env)
+    assert await erasures(env) == sorted([("conversation", "default", "c"), *(run_key(env, run.id) for run in runs)])
+
+
+def run_key(env: Environment, run: str) -> tuple[object, ...]:
+    return "run", env.client.namespace, run
+
+
+async def erasures(env: Environment) -> list[tuple[object, ...]]:
+    """What was erased by the audit log."""
+    columns = "kind, namespace, name"
+    where = "action = 'delete' and outcome = 'success'"
+    return sorted(await execute(env.journal_address, f"select {columns} from baton_audit where {where}"))  # type: ignore[type-var]  # texts
+
+
+@pytest.mark.full
+async def test_a_conversation_whose_runs_temporal_has_forgotten_is_erased_with_an_entry_in_the_audit_log(
+    env: Environment, server: EmbeddedServer
+) -> None:
+    journal = await Journal.open(env.journal_address, env.client.namespace)
+    run = f"{uuid.uuid4()}"
+    head = await journal.append(Head(), [Message(role="user", content=MARK)], f"{run}/1")
+    plan = ConversationPlan(id="c", namespace="default")
+    await Conversations(journal).add(plan, Head(), [RowRange(after=Head(), to=head)], f"{run}/2")
+    await journal.database.put_blob(MARK.encode(), "a family that nobody knows any more")
+    await journal.close()
+    command_env = process_env(**{**env.worker_env, "TEMPORAL_ADDRESS": server.address})
+    done = await asyncio.to_thread(baton, "delete", "--conversation", "c", env=command_env)
+    assert done.returncode == 0
+    assert "Temporal has forgotten 1 of the runs" in done.stderr and "long values" in done.stderr
+    assert await erasures(env) == [("conversation", "default", "c")]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("named", ["conversation", "user"])
+async def test_an_erasure_that_nobody_finishes_is_in_the_audit_log_once(env: Environment, named: str) -> None:
+    script(env)
+    user = f"ann-{uuid.uuid4().hex[:8]}"
+    run = await started_by(env, user, conversationId="c")
+    await execute(env.journal_address, "alter table baton_uses rename to baton_away")
+    for _ in range(2):
+        with pytest.raises(JournalUnavailable):
+            if named == "user":
+                await erase_user(env.client, user, dry=False, environ=env.worker_env)
+            else:
+                await erase_conversation(env.client, "c", dry=False, environ=env.worker_env)
+    await execute(env.journal_address, "alter table baton_away rename to baton_uses")
+    thing = ("user", "", f"default/default/{user}") if named == "user" else ("conversation", "default", "c")
+    assert await erasures(env) == sorted([thing, run_key(env, run.id)])
 
 
 async def started_by(env: Environment, name: str, account: str = "default/default", **spec: object) -> Handle:
@@ -448,6 +499,22 @@ async def test_a_conversation_is_erased_in_one_namespace_alone(env: Environment,
 
 
 @pytest.mark.full
+async def test_an_erasure_that_leaves_a_long_value_says_so_and_is_finished_by_the_same_command(
+    env: Environment,
+) -> None:
+    """A release that took the time of a value from the machine that wrote it left it if that clock was ahead."""
+    script(env)
+    run = await ended(env, "agent/one", size=1_100_000)
+    await execute(env.journal_address, "update baton_holds set at = at + 3600")
+    with pytest.raises(UsageError, match=f"not all long values: some of {run.id} .*: erase again"):
+        await erase(env, run.id)
+    assert await exists(env, run.id)
+    await execute(env.journal_address, "update baton_holds set at = at - 3600")
+    await erase(env, run.id)
+    assert await rows(env) == []
+
+
+@pytest.mark.full
 async def test_an_erasure_that_is_interrupted_in_temporal_is_in_the_audit_log(env: Environment) -> None:
     script(env)
     run = await ended(env, "team/team")
@@ -483,7 +550,7 @@ async def test_an_erasure_that_fails_at_any_step_is_finished_by_the_same_command
             return await erase_user(env.client, user, dry=False, environ=env.worker_env)
         return await erase(env, *(run.id for run in runs))
 
-    for table in ("uses", "holds", "audit"):  # in the order in which they are needed
+    for table in ("audit", "uses", "holds"):  # in the order in which they are needed
         await execute(env.journal_address, f"alter table baton_{table} rename to baton_away")
         with pytest.raises(JournalUnavailable):
             await erase_again()
@@ -524,6 +591,8 @@ async def test_a_conversation_that_a_query_continues_while_it_is_forgotten_stays
             await env.wait_for_calls(2)
         with pytest.raises(UsageError, match="a query has continued the conversation meanwhile"):
             await erasing
+        logged = await execute(url, "select outcome from baton_audit where action = 'delete' order by number")
+        assert logged in ([], [("success",), ("failure",)]), "what was not erased is not in the log as erased"
         status = await env.status(asked[1])
         assert status.phase == "Completed"
         assert len(env.model.requests[-1].body["messages"]) == 4

@@ -3,17 +3,20 @@
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
+from sqlalchemy import func, select
 from temporalio.client import WorkflowFailureError
 from temporalio.service import RPCError
 
 from baton.contracts.control_messages import ASK_AGAIN
 from baton.contracts.status import Status
+from baton.journal import schema
 from baton.journal.journal import Journal
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
@@ -209,6 +212,26 @@ async def test_a_run_that_is_terminated_or_canceled_keeps_no_place(env: Environm
                 await last.signal(ASK_AGAIN)
             await asyncio.wait([ended], timeout=0.5)
         assert ended.result().phase == "Completed"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("end", ["cancel", "terminate"])
+async def test_the_minutes_that_waiting_calls_have_booked_are_free_again_when_their_runs_end(
+    env: Environment, end: str
+) -> None:
+    """No run tells that it has ended while there is no limit of open runs: its workers find out."""
+    async with with_quota(env, callsPerMinute={"*": 1}) as tenant, store_of(tenant) as store:
+        assert (await tenant.status(await ask(tenant))).phase == "Completed"
+        waiting = [await ask(tenant) for _ in range(4)]
+        for run in waiting:
+            await until(run, waits)
+        for run in waiting:
+            await (run.cancel() if end == "cancel" else run.terminate())
+        table = schema.quota_accounts.c
+        later = select(func.sum(table.model_calls)).where(table.began > time.time() + 60)
+        async with asyncio.timeout(120):
+            while (await store.journal.database.run(later))[0][0]:
+                await asyncio.sleep(0.5)
 
 
 @pytest.mark.full
