@@ -309,7 +309,8 @@ async def _erase(
         await _delete_executions(client, tree)
         await engine.run_in_transaction(forget)
         await engine.run(partial(remove_traces, dialect=engine.dialect))
-    may_remain = environ.get(EXTERNAL_STORAGE_URL) or await engine.run(partial(has_values, namespace=client.namespace))
+    has_bucket = bool(environ.get(EXTERNAL_STORAGE_URL))
+    may_remain = has_bucket or await engine.run(partial(has_values, namespace=client.namespace))
     return Erased(
         runs=[*roots],
         executions=len(tree),

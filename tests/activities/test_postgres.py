@@ -297,7 +297,9 @@ async def test_two_deletions_at_once_delete_what_only_both_together_have_used(jo
         await database.put_blob(b"long", run)
     later = datetime.now(UTC) + timedelta(minutes=1)
     async with held_commits(url, "delete on baton_uses", "delete on baton_holds"):
-        deleting = [asyncio.create_task(delete_runs(database.engine, {run})) for run in runs]
+        deleting: list[asyncio.Task[object]] = [
+            asyncio.create_task(delete_runs(database.engine, {run})) for run in runs
+        ]
         deleting += [asyncio.create_task(delete_values(database.engine, "default", {run}, later)) for run in runs]
         while await waiting_transactions(url) != 4:
             await asyncio.sleep(0.01)

@@ -209,7 +209,7 @@ async def erasures(env: Environment) -> list[tuple[object, ...]]:
     """What was erased by the audit log."""
     columns = "kind, namespace, name"
     where = "action = 'delete' and outcome = 'success'"
-    return sorted(await execute(env.journal_address, f"select {columns} from baton_audit where {where}"))  # type: ignore[type-var]  # texts
+    return sorted(await execute(env.journal_address, f"select {columns} from baton_audit where {where}"))
 
 
 @pytest.mark.full
@@ -581,7 +581,7 @@ async def test_a_conversation_that_a_query_continues_while_it_is_forgotten_stays
 ) -> None:
     url = await postgres.database()
     async with Environment.running(client, tmp_path, journal_url=url) as env:
-        env.script(line("one", "first", "second", "third"))
+        env.script(line("one", "first", {"text": "second", "held": True}, "third"))
         asked = [await ended(env, "agent/one", conversationId="c")]
         async with held_commits(url, "delete on baton_conversations"):
             erasing = asyncio.create_task(erase(env, asked[0].id))
@@ -593,6 +593,7 @@ async def test_a_conversation_that_a_query_continues_while_it_is_forgotten_stays
             await erasing
         logged = await execute(url, "select outcome from baton_audit where action = 'delete' order by number")
         assert logged in ([], [("success",), ("failure",)]), "what was not erased is not in the log as erased"
+        env.model.release()
         status = await env.status(asked[1])
         assert status.phase == "Completed"
         assert len(env.model.requests[-1].body["messages"]) == 4
