@@ -105,18 +105,63 @@ def connected_runs(connection: Connection, namespace: str, runs: Collection[str]
     return connected
 
 
-Forgotten = list[dict[str, Any]]
-"""Rows of ``conversations`` or ``copies`` that were deleted."""
+ENDING = (schema.conversations, schema.copies)
+"""Tables with the heads of conversations: a row whose messages are deleted has to be forgotten before them."""
+
+Forgotten = dict[Table, list[dict[str, Any]]]
+"""The rows of these tables that were deleted."""
 
 
-def forget_conversations(connection: Connection, namespace: str, runs: Collection[str]) -> Forgotten:
-    """Forgets the conversations that end with rows of these runs: the next query with such an id begins a new one."""
-    table = schema.conversations
-    forgotten: Forgotten = []
+class ContinuedError(Exception):
+    """Another run continues messages that were about to be deleted."""
+
+
+async def forget(
+    engine: Engine,
+    namespace: str,
+    runs: Collection[str],
+    *,
+    tables: Iterable[Table] = ENDING,
+    first: Callable[[Connection], None] | None = None,
+) -> bool:
+    """Forgets what ends with messages of these runs, before the messages are deleted; a query then begins anew.
+
+    Returns False, with nothing forgotten, if another run continues the messages. ``first`` is called in the same
+    transaction. The runs may be found long before: what has continued them since is seen here.
+    """
+
+    def execute(connection: Connection) -> Forgotten:
+        if first:
+            first(connection)
+        forgotten = {table: _forget(connection, table, runs) for table in tables}
+        if runs_after(connection, namespace, runs):
+            raise ContinuedError  # the transaction is rolled back
+        return forgotten
+
+    try:
+        forgotten = await engine.run_in_transaction(execute)
+    except ContinuedError:
+        return False
+    if not await engine.run(partial(runs_after, namespace=namespace, runs=runs)):
+        return True
+    # By a query that had read where the conversation ends before that was forgotten.
+    await engine.run_in_transaction(partial(_remember_again, forgotten=forgotten))
+    return False
+
+
+def _forget(connection: Connection, table: Table, runs: Collection[str]) -> list[dict[str, Any]]:
+    forgotten: list[dict[str, Any]] = []
     for some in _batches(runs):
-        own = delete(table).where(table.c.temporal_namespace == namespace, run_of(table.c.head).in_(some))
+        own = delete(table).where(run_of(table.c.head).in_(some))
         forgotten += [dict(row) for row in connection.execute(own.returning(*table.c)).mappings()]
     return forgotten
+
+
+def _remember_again(connection: Connection, forgotten: Forgotten) -> None:
+    """Takes back that they were forgotten, unless others have begun anew."""
+    for table, rows in forgotten.items():
+        if rows:
+            connection.execute(insert_missing(connection.dialect.name, table), rows)
 
 
 def runs_of_conversation(connection: Connection, namespace: str, conversation: str) -> dict[str, set[str]]:
@@ -130,26 +175,6 @@ def runs_of_conversation(connection: Connection, namespace: str, conversation: s
         for row in connection.execute(select(table.c.namespace, run_of(table.c.head).label("run")).where(*own)):
             found.setdefault(row.namespace, set()).add(row.run)
     return found
-
-
-def forget_copies(connection: Connection, runs: Collection[str]) -> Forgotten:
-    """Forgets the copies of Memories' conversations that end with rows of these runs, before the rows are deleted.
-
-    A query that is adding to such a copy then begins a new one. ``runs_after`` has one that has added rows.
-    """
-    table = schema.copies
-    forgotten: Forgotten = []
-    for some in _batches(runs):
-        own = delete(table).where(run_of(table.c.head).in_(some))
-        forgotten += [dict(row) for row in connection.execute(own.returning(*table.c)).mappings()]
-    return forgotten
-
-
-def remember_again(connection: Connection, conversations: Forgotten, copies: Forgotten) -> None:
-    """Takes back that they were forgotten, unless others have begun anew."""
-    for table, rows in ((schema.conversations, conversations), (schema.copies, copies)):
-        if rows:
-            connection.execute(insert_missing(connection.dialect.name, table), rows)
 
 
 def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterator[Conversation]:

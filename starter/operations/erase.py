@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from sqlalchemy import Connection
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -21,17 +20,13 @@ from ...journal.engine import Engine, connect
 from ...journal.erasures import Named, forget_erasure, note_erasure, unfinished_erasures
 from ...journal.external_storage import delete_from_bucket, workflow_family
 from ...journal.prune import (
-    Forgotten,
     connected_runs,
     count_messages,
     delete_runs,
     delete_values,
-    forget_conversations,
-    forget_copies,
+    forget,
     namespaces_of_runs,
-    remember_again,
     remove_traces,
-    runs_after,
     runs_of_conversation,
 )
 from ...resources.strategies import OWN_WORKFLOWS
@@ -56,8 +51,6 @@ LISTED_WITHIN = timedelta(minutes=1)
 
 MAX_NAMED = 5
 """Runs that an error names."""
-
-CONTINUED = "a query has continued the conversation meanwhile: nothing was erased"
 
 
 @dataclass(frozen=True)
@@ -265,15 +258,12 @@ async def _erase(
     await _check_unlisted(client, unlisted)
     messages = await engine.run(partial(count_messages, runs=connected))
     if not dry:
-        begin = partial(_begin, namespace=client.namespace, named=named, runs=connected)
-        forget = partial(forget_erasure, namespace=client.namespace, named=named)
-        forgotten = await engine.run_in_transaction(begin)
-        if await engine.run(partial(runs_after, namespace=client.namespace, runs=connected)):
-            # By a query that had read where the conversation ends before that was forgotten.
-            await engine.run_in_transaction(lambda connection: remember_again(connection, *forgotten))
+        note = partial(note_erasure, namespace=client.namespace, named=named, runs=connected)
+        end = partial(forget_erasure, namespace=client.namespace, named=named)
+        if not await forget(engine, client.namespace, connected, first=note):
             if not more:  # else an earlier erasure has noted them, too
-                await engine.run_in_transaction(forget)
-            raise UsageError(CONTINUED)
+                await engine.run_in_transaction(end)
+            raise UsageError("a query has continued the conversation meanwhile: nothing was erased")
         await delete_runs(engine, connected)
         alone = [root for root in roots if root not in shared]
         await _delete_values(engine, client, alone, runs)
@@ -293,7 +283,7 @@ async def _erase(
         for root in alone:
             await delete_pushes(client, root)
         await _delete_executions(client, tree)
-        await engine.run_in_transaction(forget)
+        await engine.run_in_transaction(end)
         await engine.run(partial(remove_traces, dialect=engine.dialect))
     return Erased(runs=[*roots], executions=len(tree), messages=messages)
 
@@ -366,20 +356,6 @@ async def _check_unlisted(client: Client, others: Collection[str]) -> None:
                 f"nothing was erased: the run {run} of the same conversation began less than a minute ago, and "
                 "Temporal may not list it yet: try again in a minute"
             )
-
-
-def _begin(
-    connection: Connection, namespace: str, named: Collection[Named], runs: Collection[str]
-) -> tuple[Forgotten, Forgotten]:
-    """Notes the erasure, and forgets the conversations and copies that end with the runs. Returns what it forgot.
-
-    Once this is committed, no query that begins continues them.
-    """
-    note_erasure(connection, namespace, named, runs)
-    forgotten = forget_conversations(connection, namespace, runs), forget_copies(connection, runs)
-    if runs_after(connection, namespace, runs):
-        raise UsageError(CONTINUED)
-    return forgotten
 
 
 async def _delete_values(engine: Engine, client: Client, roots: Iterable[str], runs: Collection[str]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -26,11 +26,9 @@ from ...journal.prune import (
     delete_values,
     find_conversations,
     find_idle_families,
-    forget_conversations,
-    forget_copies,
+    forget,
     live_runs,
     namespaces_of_runs,
-    runs_after,
 )
 from ...resources.base import parse_age
 from ...temporal.search_attributes import describe_namespace
@@ -40,6 +38,9 @@ NO_RETENTION: Mapping[str, timedelta] = {}
 
 BATCH = 20
 """Concurrent requests to Temporal."""
+
+FORGOTTEN_AT_ONCE = 100
+"""Conversations that are forgotten in one transaction."""
 
 TIME_ORDERED = 7
 """The version of time-ordered UUIDs, which Temporal uses for every run that doesn't continue another."""
@@ -152,14 +153,16 @@ async def prune_journal(
         await engine.dispose()
 
 
-async def _forgotten(engine: Engine, namespace: str, past: list[Conversation]) -> list[Conversation]:
-    """Those of the conversations that no query has continued meanwhile, after their copies were forgotten."""
-    runs = {run for conversation in past for run in conversation}
-    await engine.run(partial(forget_conversations, namespace=namespace, runs=runs))
-    await engine.run(partial(forget_copies, runs=runs))
-    if not await engine.run(partial(runs_after, namespace=namespace, runs=runs)):
-        return past
-    return [each for each in past if not await engine.run(partial(runs_after, namespace=namespace, runs=each))]
+async def _forgotten(engine: Engine, namespace: str, past: Sequence[Conversation]) -> list[Conversation]:
+    """Those of the conversations that were forgotten: all that no query has continued meanwhile."""
+    forgotten: list[Conversation] = []
+    for start in range(0, len(past), FORGOTTEN_AT_ONCE):
+        some = past[start : start + FORGOTTEN_AT_ONCE]
+        if await forget(engine, namespace, {run for conversation in some for run in conversation}):
+            forgotten += some
+        else:  # one of them was continued
+            forgotten += [each for each in some if await forget(engine, namespace, each)]
+    return forgotten
 
 
 async def check_server(engine: Engine, own: NamespaceInfo) -> None:

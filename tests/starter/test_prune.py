@@ -34,7 +34,7 @@ from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import with_external_storage
 from baton.temporal.external_storage import check_not_missing
 from tests.harness.environment import Environment, agent, line, team, texts
-from tests.harness.postgres import execute
+from tests.harness.postgres import PostgresServer, execute, holding, waiting_transactions
 from tests.harness.processes import baton, process_env
 from tests.harness.resets import reset, reset_points
 
@@ -270,12 +270,38 @@ async def test_a_conversation_ends_with_the_retention_of_its_namespace(journal_u
         run = made_before(20)
         await write(journal_url, run)
         await execute(journal_url, f"update baton_uses set namespace = '{namespace}' where run = '{run}'")
-        changed = int(time.time()) - days * 86_400
-        values = f"'default', '{namespace}', '', '{uuid.uuid4()}', '{run}/1', 1, {changed}, {changed}"
-        await execute(journal_url, f"insert into baton_conversations values ({values})")
+        await remember(journal_url, f"{run}/1", days=days, namespace=namespace)
     kept = {"support": timedelta(days=7)}
     would = await prune_journal(client, journal_url, timedelta(days=10), dry=True, retention=kept)
     assert would == await prune_journal(client, journal_url, timedelta(days=10), dry=False, retention=kept)
     assert (would.conversations, would.remaining) == (1, 2)
     left = await execute(journal_url, "select namespace from baton_conversations order by namespace")
     assert [str(row[0]) for row in left] == ["sales", "support"]
+
+
+async def remember(url: str, head: str, *, days: int, namespace: str = "default") -> None:
+    """A conversation that ends with a row, and that the last query has continued so many days ago."""
+    changed = int(time.time()) - days * 86_400
+    values = f"'default', '{namespace}', '', '{uuid.uuid4()}', '{head}', 1, {changed}, {changed}"
+    await execute(url, f"insert into baton_conversations values ({values})")
+
+
+async def test_a_conversation_that_a_query_continues_during_a_prune_keeps_its_history(
+    client: Client, postgres: PostgresServer
+) -> None:
+    """The query has written its question, and moves the head of the conversation only at its end."""
+    url = await postgres.database()
+    first, other, question = made_before(20), made_before(20), Message(role="user", content="Go on")
+    for run in (first, other):
+        await write(url, run)
+        await remember(url, f"{run}/1", days=20)
+    journal = await Journal.open(url, "default")
+    async with holding(url, "lock table baton_holds"):
+        pruning = asyncio.create_task(prune_journal(client, url, None, dry=False, retention={"*": timedelta(days=7)}))
+        while await waiting_transactions(url) != 1:  # it has listed the conversations
+            await asyncio.sleep(0.01)
+        await journal.append(Head(id=f"{first}/1", depth=1), [question], str(uuid.uuid4()))
+    assert await pruning == Pruned(conversations=1, messages=1, remaining=1)
+    await journal.close()
+    assert await execute(url, "select head from baton_conversations") == [(f"{first}/1",)]
+    assert await execute(url, "select count(*) from baton_messages") == [(2,)]
