@@ -141,7 +141,7 @@ class RunActivities:
             if several_servers or await _is_any_known(client, others):  # another server may have the other runs
                 return False
             runs |= others
-        if runs & await engine.run(partial(live_runs, namespace=namespace)):
+        if await engine.run(partial(live_runs, runs=runs)):
             return False
         if not await forget(engine, namespace, runs, tables=[copies]):
             return False

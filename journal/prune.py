@@ -57,16 +57,29 @@ def select_runs(namespace: str) -> Select[Any]:
 
 
 def live_runs(
-    connection: Connection, namespace: str, unless: Callable[[str, int], bool] = lambda _namespace, _changed: False
+    connection: Connection,
+    runs: Collection[str],
+    unless: Callable[[str, int], bool] = lambda _namespace, _changed: False,
 ) -> set[str]:
-    """The runs that wrote the last messages of conversations that later queries continue.
+    """Those of the runs that wrote the last messages of conversations that later queries continue.
 
     ``unless`` is called with the namespace of a conversation's manifests and its last change, in seconds since 1970.
     """
+    live = set[str]()
+    for some in _batches(runs):
+        rows = connection.execute(select_last(some)).all()
+        live.update(row.run for row in rows if not unless(row.namespace, row.changed))
+    return live
+
+
+def select_last(runs: Collection[str]) -> Select[Any]:
+    """Selects the conversations whose last messages these runs have written, from the index of their heads alone.
+
+    The ids of runs are unique: with a condition for the namespace, SQLite would read all conversations of it.
+    """
     table = schema.conversations.c
-    last = select(run_of(table.head).label("run"), table.namespace, table.changed)
-    rows = connection.execute(last.where(table.temporal_namespace == namespace)).all()
-    return {row.run for row in rows if not unless(row.namespace, row.changed)}
+    run = run_of(table.head)
+    return select(run.label("run"), table.namespace, table.changed).where(run.in_(runs))
 
 
 def namespaces_of_runs(connection: Connection) -> dict[str, str]:

@@ -368,6 +368,9 @@ _between_runs = run_of(messages.c.parent) != run_of(messages.c.id)
 Index("baton_messages_after", run_of(messages.c.parent), sqlite_where=_between_runs, postgresql_where=_between_runs)
 """The first message of each run, by the run that it continues."""
 
+Index("baton_conversations_run", run_of(conversations.c.head))
+"""The conversations that later queries continue, by the run that wrote their last message."""
+
 Index("baton_quota_waits_tenant", quota_waits.c.tenant)
 
 Index("baton_charges_account", run_of(charges.c.account))

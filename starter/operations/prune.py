@@ -130,14 +130,16 @@ async def prune_journal(
         conversations = await engine.run(partial(find_conversations, namespace=namespace))  # first: new ones may begin
         idle = await engine.run(partial(find_idle_families, namespace=namespace, before=since))
         needed = await _needed(client, since)
-        live = await engine.run(partial(live_runs, namespace=namespace, unless=partial(_is_over, retention, now)))
         namespaces = await engine.run(namespaces_of_runs)
         past: list[Conversation] = []
         for conversation in conversations:
             kept_since = now - ages.kept({namespaces[run] for run in conversation if run in namespaces})
             is_needed = any(needed.closed[run] >= kept_since for run in conversation if run in needed.closed)
-            if not (is_needed or conversation & live or _is_recent(conversation, kept_since)):
+            if not (is_needed or _is_recent(conversation, kept_since)):
                 past.append(conversation)
+        old = {run for conversation in past for run in conversation}
+        live = await engine.run(partial(live_runs, runs=old, unless=partial(_is_over, retention, now)))
+        past = [conversation for conversation in past if not conversation & live]
         if not dry:
             past = await _forgotten(engine, namespace, past)
         runs = {run for conversation in past for run in conversation}

@@ -24,7 +24,7 @@ from baton.journal.database import Database
 from baton.journal.engine import connect
 from baton.journal.external_storage import JournalStorageDriver
 from baton.journal.journal import Journal
-from baton.journal.prune import select_runs
+from baton.journal.prune import select_last, select_runs
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from baton.resources.run_catalog import RunCatalog
@@ -131,6 +131,7 @@ async def test_the_rows_of_a_run_are_found_by_an_index(journal_url: str) -> None
     below = schema.run_of(schema.messages.c.parent)
     statements = [select(column).where(schema.run_of(column).in_(["a", "b"])) for column in schema.RUN_COLUMNS]
     statements.append(select_runs("default"))
+    statements.append(select_last(["a", "b"]))
     statements.append(select(row).where(below.in_(["a", "b"]), below != row))
     statements.append(select(row, below).where(below != row, below > ""))
     statements += [select(uses).where(uses.c.sha == "a") for uses in schema.SHARED]
