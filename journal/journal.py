@@ -109,7 +109,7 @@ class Journal:
         numbered = ((f"{run}/1/{number}", message) for number, message in enumerate(earlier))
         rows = chain(head, [*numbered, (f"{run}/1", question)])
         # In this order, a concurrent prune deletes nothing that is needed.
-        use: Rows = (schema.uses, [{"run": run, "sha": columns["sha"], "namespace": namespace}])
+        use = self._use(run, str(columns["sha"]), namespace)
         pinned: Rows = (schema.catalogs, [columns])
         is_new = await self._write(rows, use, pinned)
         self._catalogs[str(columns["sha"])] = catalog
@@ -118,10 +118,14 @@ class Journal:
     async def pin(self, catalog: RunCatalog, run: str, namespace: str | None = None) -> None:
         """Stores a ``prepared`` catalog until ``run`` is pruned, without a question; ``namespace`` as for ``begin``."""
         columns = await in_thread_if_long(len(catalog.canonical), lambda: self.encryption.encrypt_catalog(catalog))
-        use: Rows = (schema.uses, [{"run": run, "sha": columns["sha"], "namespace": namespace}])
+        use = self._use(run, str(columns["sha"]), namespace)
         pinned: Rows = (schema.catalogs, [columns])
         await self.database.insert(use, pinned)
         self._catalogs[str(columns["sha"])] = catalog
+
+    def _use(self, run: str, sha: str, namespace: str | None) -> Rows:
+        row = {"run": run, "sha": sha, "namespace": namespace, "temporal_namespace": self.database.namespace}
+        return schema.uses, [row]
 
     async def attach(self, run: str, contents: Sequence[bytes]) -> list[str]:
         """Stores attachments until ``run`` is pruned, and returns their ids. The same content is stored once."""

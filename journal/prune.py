@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, and_, delete, exists, func, select, tuple_
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, delete, exists, func, select, tuple_
 
 from . import schema
 from .engine import Engine
@@ -34,21 +34,25 @@ Conversation = frozenset[str]
 """The ids of the runs that have written a conversation."""
 
 
+STARTED = (schema.messages.c.id, schema.attachments.c.id, schema.uses.c.run)
+"""Columns in which a run writes first: one that was killed at its start may have an attachment or a use alone."""
+
+
 def find_conversations(connection: Connection, namespace: str) -> list[Conversation]:
-    """All conversations of a namespace."""
+    """All conversations of a namespace; a run without any message is one by itself."""
     in_namespace = schema.messages.c.temporal_namespace == namespace
     row = run_of(schema.messages.c.id)
     below = run_of(schema.messages.c.parent)
-    written = connection.execute(select_runs(namespace)).scalars().all()
+    written = {run for column in STARTED for run in connection.execute(select_runs(namespace, column)).scalars()}
     links_only = in_namespace, below != row, below > ""  # as in the index of the first messages, which is then used
     links = connection.execute(select(row, below).where(*links_only).distinct()).all()
     return [*_connected(written, ((first, second) for first, second in links))]
 
 
-def select_runs(namespace: str) -> Select[Any]:
-    """Selects the runs that have messages, from one to the next in the index: a DISTINCT would read all messages."""
-    in_namespace = schema.messages.c.temporal_namespace == namespace
-    row = run_of(schema.messages.c.id)
+def select_runs(namespace: str, column: Column[str]) -> Select[Any]:
+    """Selects the runs in a column, from one to the next in its index: a DISTINCT would read all rows."""
+    in_namespace = column.table.c.temporal_namespace == namespace
+    row = run_of(column)
     first = select(select(row).where(in_namespace).order_by(row).limit(1).scalar_subquery().label("run"))
     runs = first.cte("runs", recursive=True)
     following = select(row).where(in_namespace, row > runs.c.run).order_by(row).limit(1).scalar_subquery()

@@ -47,10 +47,11 @@ uses = Table(
     Column("run", String(255), primary_key=True),
     Column("sha", String(64), primary_key=True),
     Column("namespace", String(255)),
+    Column("temporal_namespace", String(255)),
     Index("baton_uses_sha", "sha"),
 )
 """The catalogs that runs have pinned; a catalog is deleted with the last of its runs. ``namespace`` is that of the
-manifest with which the run began, for its retention; NULL for runs of a version before 1.1."""
+manifest with which the run began, for its retention. Both namespaces are NULL for runs of a version before 1.1."""
 
 bookmarks = Table(
     "baton_bookmarks",

@@ -24,7 +24,7 @@ from baton.journal.database import Database
 from baton.journal.engine import connect
 from baton.journal.external_storage import JournalStorageDriver
 from baton.journal.journal import Journal
-from baton.journal.prune import select_last, select_runs
+from baton.journal.prune import STARTED, select_last, select_runs
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from baton.resources.run_catalog import RunCatalog
@@ -130,7 +130,7 @@ async def test_the_rows_of_a_run_are_found_by_an_index(journal_url: str) -> None
     row = schema.run_of(schema.messages.c.id)
     below = schema.run_of(schema.messages.c.parent)
     statements = [select(column).where(schema.run_of(column).in_(["a", "b"])) for column in schema.RUN_COLUMNS]
-    statements.append(select_runs("default"))
+    statements += [select_runs("default", column) for column in STARTED]
     statements.append(select_last(["a", "b"]))
     statements.append(select(row).where(below.in_(["a", "b"]), below != row))
     statements.append(select(row, below).where(below != row, below > ""))
@@ -259,7 +259,7 @@ async def test_the_retention_of_a_namespace_of_manifests_counts_instead_of_the_a
     both = made_before(20)
     await write(journal_url, both, added := made_before(19))
     for run, namespace in ((both, "support"), (added, "sales")):
-        await execute(journal_url, f"insert into baton_uses values ('{run}', '{namespace}', '{namespace}')")
+        await execute(journal_url, f"insert into baton_uses values ('{run}', '{namespace}', '{namespace}', null)")
     pruned = await prune_journal(client, journal_url, None, dry=False, retention=SUPPORT)
     assert pruned == Pruned(conversations=1, messages=1, remaining=3)
     left = {str(row[0])[:36] for row in await execute(journal_url, "select id from baton_messages")}
@@ -306,3 +306,33 @@ async def test_a_conversation_that_a_query_continues_during_a_prune_keeps_its_hi
     await journal.close()
     assert await execute(url, "select head from baton_conversations") == [(f"{first}/1",)]
     assert await execute(url, "select count(*) from baton_messages") == [(2,)]
+
+
+async def test_what_a_start_has_stored_that_was_killed_before_its_question_is_deleted(
+    client: Client, journal_url: str
+) -> None:
+    """A young run keeps it, and so does a run of another Temporal namespace: both may be open."""
+    old, young, elsewhere = made_before(60), made_before(1), made_before(60)
+    catalog = RunCatalog.of_files(load_documents([Document("x.yaml", agent("one"), {})]).catalog)
+    for run, namespace in ((old, client.namespace), (young, client.namespace), (elsewhere, "another")):
+        journal = await Journal.open(journal_url, namespace)
+        await journal.attach(run, [run.encode()])
+        await journal.pin(catalog, run)
+        await journal.close()
+    await write(journal_url, made_before(60))
+    pruned = await prune_journal(client, journal_url, timedelta(days=30), dry=False)
+    assert pruned == Pruned(conversations=2, messages=1, remaining=1)
+    for column, table in (("id", "attachments"), ("run", "uses")):
+        left = await execute(journal_url, f"select substr({column}, 1, 36) from baton_{table}")
+        assert {run for (run,) in left} == {young, elsewhere}
+    assert await execute(journal_url, "select count(*) from baton_catalogs") == [(1,)]
+
+
+async def test_a_run_that_has_only_pinned_its_manifests_is_found(client: Client, journal_url: str) -> None:
+    catalog = RunCatalog.of_files(load_documents([Document("x.yaml", agent("one"), {})]).catalog)
+    journal = await Journal.open(journal_url, client.namespace)
+    await journal.pin(catalog, made_before(60))
+    await journal.close()
+    pruned = await prune_journal(client, journal_url, timedelta(days=30), dry=False)
+    assert pruned == Pruned(conversations=1, messages=0, remaining=0)
+    assert await execute(journal_url, "select count(*) from baton_catalogs") == [(0,)]
