@@ -28,6 +28,7 @@ from .database import Database, Rows, journal_lost
 from .engine import Work
 from .leases import LEASE_SECONDS, Lease, Leases
 from .rows import SELECT_BACK, SELECT_ROW, Row, RowEncryption, chain, key_ids, move_conversation, upsert_bookmark
+from .schema import begins_with
 
 CACHE_SIZE = 64_000_000
 """Characters of rows in a worker's cache, and bytes of attachments in another one."""
@@ -295,7 +296,7 @@ class Journal:
     async def read_shared(self, session: str, key: str) -> Sequence[Row]:
         """The same, where ``session`` may also be the id of a root run that shares the transcript in its scope."""
         marks = schema.bookmarks.c
-        of_run = (marks.owner.startswith(f"{session}{end}", autoescape=True) for end in "@/")
+        of_run = (begins_with(marks.owner, f"{session}{end}") for end in "@/")
         return await self._marked(key, or_(marks.session == session, *of_run), marks.session != session)
 
     async def _marked(self, key: str, condition: ColumnElement[bool], *order: ColumnElement[bool]) -> Sequence[Row]:

@@ -346,6 +346,11 @@ def run_of(column: ColumnElement[str]) -> ColumnElement[str]:
     return func.substr(column, literal_column("1"), literal_column(str(RUN_ID_LENGTH)))
 
 
+def begins_with(column: ColumnElement[str], prefix: str) -> ColumnElement[bool]:
+    """Whether a column begins exactly with a prefix. LIKE, as of ``startswith``, ignores case in SQLite."""
+    return func.substr(column, 1, len(prefix)) == prefix
+
+
 RUN_COLUMNS = (
     messages.c.id,
     attachments.c.id,
