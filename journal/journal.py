@@ -64,13 +64,14 @@ class Journal:
         upgrade: bool = True,
         lease_seconds: float = LEASE_SECONDS,
         personal_data: PersonalData | None = None,
+        longest: float | None = None,
     ) -> "Journal":
         """Opens the journal at ``url`` for a Temporal ``namespace``, and migrates its tables if ``upgrade``.
 
-        ``keys`` encrypt what is written, and ``personal_data`` is redacted before. Raises JournalUnavailable if the
-        database can't be used, and SettingsError if a key of the journal is missing.
+        ``keys`` encrypt what is written, and ``personal_data`` is redacted before. ``longest`` as for ``connect``.
+        Raises JournalUnavailable if the database can't be used, and SettingsError if a key of the journal is missing.
         """
-        database = await Database.connect(url, namespace, upgrade=upgrade)
+        database = await Database.connect(url, namespace, upgrade=upgrade, longest=longest)
         encryption = RowEncryption(keys)
         try:
             await encryption.register(database.engine)

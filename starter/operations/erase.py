@@ -16,7 +16,7 @@ from ...activities.runtime.settings import Settings
 from ...contracts.identity import Actor
 from ...contracts.scope import ACCOUNT, CALLER
 from ...journal.audit import AuditEntry, append
-from ...journal.engine import Engine, connect
+from ...journal.engine import LONG_STATEMENT, Engine, connect
 from ...journal.erasures import Named, forget_erasure, note_erasure, unfinished_erasures
 from ...journal.external_storage import delete_from_bucket, workflow_family
 from ...journal.prune import (
@@ -206,7 +206,7 @@ async def erase_expired(
 @contextlib.asynccontextmanager
 async def _connected(environ: Mapping[str, str]) -> AsyncIterator[Engine]:
     """The journal's engine."""
-    engine = connect(Settings.of(environ).journal)
+    engine = connect(Settings.of(environ).journal, longest=LONG_STATEMENT)
     try:
         yield engine
     finally:

@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from ...activities.runtime.settings import EVERY_NAMESPACE
 from ...contracts.text import truncate
 from ...journal.database import JournalIdentity
-from ...journal.engine import Engine, connect
+from ...journal.engine import LONG_STATEMENT, Engine, connect
 from ...journal.external_storage import workflow_family
 from ...journal.prune import (
     Conversation,
@@ -124,7 +124,7 @@ async def prune_journal(
     ages = await Ages.of(client, retention, age)
     now = datetime.now(UTC)
     since = now - ages.longest
-    engine = connect(url)
+    engine = connect(url, longest=LONG_STATEMENT)
     try:
         await check_server(engine, space.namespace_info)
         conversations = await engine.run(partial(find_conversations, namespace=namespace))  # first: new ones may begin

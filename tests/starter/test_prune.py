@@ -21,7 +21,7 @@ from baton.contracts.errors import JournalLost
 from baton.contracts.message import Head, Message
 from baton.journal import schema
 from baton.journal.database import Database
-from baton.journal.engine import connect
+from baton.journal.engine import STATEMENT_TIMEOUT, connect
 from baton.journal.external_storage import JournalStorageDriver
 from baton.journal.journal import Journal
 from baton.journal.prune import STARTED, select_last, select_runs
@@ -29,9 +29,11 @@ from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from baton.resources.run_catalog import RunCatalog
 from baton.starter.errors import UsageError
+from baton.starter.operations.journals import reencrypt_journal
 from baton.starter.operations.prune import Pruned, prune_journal, read_age
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import with_external_storage
+from baton.temporal.encryption import Key
 from baton.temporal.external_storage import check_not_missing
 from tests.harness.environment import Environment, agent, line, team, texts
 from tests.harness.postgres import PostgresServer, execute, holding, waiting_transactions
@@ -336,3 +338,23 @@ async def test_a_run_that_has_only_pinned_its_manifests_is_found(client: Client,
     pruned = await prune_journal(client, journal_url, timedelta(days=30), dry=False)
     assert pruned == Pruned(conversations=1, messages=0, remaining=0)
     assert await execute(journal_url, "select count(*) from baton_catalogs") == [(0,)]
+
+
+@pytest.mark.full
+async def test_a_statement_of_a_command_may_take_longer_than_that_of_a_worker(
+    client: Client, postgres: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A table that is locked is as slow as a large one."""
+    url, key = await postgres.database(), Key.generate("new")
+    await write(url, made_before(60))
+    environ = {"BATON_JOURNAL_URL": url, "BATON_ENCRYPTION_KEYS": str(key)}
+    async with holding(url, "lock table baton_messages"):
+        encrypting = asyncio.create_task(reencrypt_journal(environ))
+        pruning = asyncio.create_task(prune_journal(client, url, timedelta(days=90), dry=False))
+        while await waiting_transactions(url) != 2:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(STATEMENT_TIMEOUT + 1)
+        assert not encrypting.done() and not pruning.done()
+    assert (await encrypting).counts["messages"] == 1
+    assert await pruning == Pruned(conversations=0, messages=0, remaining=1)
+    assert "waiting for the journal" not in caplog.text
