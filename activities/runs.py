@@ -34,7 +34,8 @@ from ..journal.database import JournalIdentity
 from ..journal.engine import Engine
 from ..journal.external_storage import workflow_family
 from ..journal.journal import Journal
-from ..journal.prune import database_now, delete_runs, delete_values, forget_copies, live_runs, runs_after
+from ..journal.prune import database_now, delete_runs, delete_values, forget, live_runs, runs_after
+from ..journal.schema import copies
 from ..resources.base import JsonObject
 from ..resources.budget import NANO
 from ..resources.tool import OWN_ACTIVITIES
@@ -140,10 +141,9 @@ class RunActivities:
             if several_servers or await _is_any_known(client, others):  # another server may have the other runs
                 return False
             runs |= others
-        if runs & await engine.run(partial(live_runs, namespace=namespace)):
+        if await engine.run(partial(live_runs, runs=runs)):
             return False
-        await engine.run(partial(forget_copies, runs=runs))
-        if await engine.run(partial(runs_after, namespace=namespace, runs=runs)):
+        if not await forget(engine, namespace, runs, tables=[copies]):
             return False
         await delete_runs(engine, runs)
         return True

@@ -46,9 +46,9 @@ class Database:
         self._running = set[asyncio.Task[Any]]()
 
     @classmethod
-    async def connect(cls, url: str, namespace: str, *, upgrade: bool) -> Self:
+    async def connect(cls, url: str, namespace: str, *, upgrade: bool, longest: float | None = None) -> Self:
         """Connects to the database, and creates or (``upgrade``) migrates its tables; raises JournalUnavailable."""
-        database = cls(connect(url), namespace)
+        database = cls(connect(url, longest=longest), namespace)
         try:
             await migrate(database.engine, upgrade=upgrade)
         except JournalUnavailable:

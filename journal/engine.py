@@ -8,7 +8,7 @@ import sqlite3
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -192,6 +192,9 @@ CONNECT_TIMEOUT = 10.0
 STATEMENT_TIMEOUT = 30.0
 """Seconds after which an unresponsive PostgreSQL server counts as unavailable."""
 
+LONG_STATEMENT = 3600.0
+"""The same for commands of operators, whose statements may read whole tables: so many seconds are not an outage."""
+
 _SESSION = {
     "idle_in_transaction_session_timeout": "5s",
     "tcp_keepalives_idle": "10",
@@ -215,6 +218,9 @@ _INDEX_INTERVAL = 0.5
 
 _INDEX_ATTEMPTS = 5
 """Attempts to build an index. One may fail because another process has begun to build it as well."""
+
+_CANCELED = "57014"
+"""PostgreSQL's state of a statement that takes longer than the server's own ``statement_timeout``."""
 
 _UNDEFINED = ("42P01", "42703")
 """PostgreSQL's states of a statement about a table or a column that does not exist."""
@@ -305,7 +311,7 @@ class _SQLite(Engine):
 
     dialect = "sqlite"
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, longest: float | None = None) -> None:
         self._engine = create_engine(url.set(drivername="sqlite"), poolclass=QueuePool, pool_size=1, **_AUTOCOMMIT)
         event.listen(self._engine, "connect", set_pragmas)
         self._file = self.file = Path(url.database or "")
@@ -393,13 +399,15 @@ class _PostgreSQL(Engine):
 
     dialect = "postgresql"
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, longest: float | None = None) -> None:
         require("postgres", "a journal in PostgreSQL")
         address = url.set(drivername="postgresql").render_as_string(hide_password=False)
         self._address: dict[str, Any] = {"dsn": address, "timeout": CONNECT_TIMEOUT}
+        self._is_long = longest is not None
+        self._timeout = STATEMENT_TIMEOUT if longest is None else longest
         self._engine = create_async_engine(
             "postgresql+asyncpg://",
-            connect_args={**self._address, "command_timeout": STATEMENT_TIMEOUT},
+            connect_args={**self._address, "command_timeout": self._timeout},
             pool_size=_POOL_SIZE,
             pool_pre_ping=True,
             **_AUTOCOMMIT,
@@ -407,8 +415,24 @@ class _PostgreSQL(Engine):
         event.listen(self._engine.sync_engine, "connect", set_session)
         self._transactions = asyncio.Semaphore(_MAX_TRANSACTIONS)
 
-    async def _run(self, work: Work[T]) -> T:
+    @contextlib.asynccontextmanager
+    async def _connect(self) -> AsyncIterator[AsyncConnection]:
+        """A connection. A statement that takes too long is repeated, unless it was expected to be long."""
         async with self._engine.connect() as connection:
+            try:
+                yield connection
+            except TimeoutError:
+                reason = f"it has not answered a statement within {self._timeout:g} s"
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) != _CANCELED:
+                    raise
+                reason = f"it has ended a statement: {_reason(error)}"
+            else:
+                return
+            raise JournalUnavailable(f"the journal takes too long: {reason}", retryable=not self._is_long) from None
+
+    async def _run(self, work: Work[T]) -> T:
+        async with self._connect() as connection:
             return await connection.run_sync(work)
 
     async def _write(self, work: Work[T], *, durable: bool = True) -> T:
@@ -463,7 +487,7 @@ class _PostgreSQL(Engine):
         return engine
 
     async def _run_in_transaction(self, work: Work[T]) -> T:
-        async with self._transactions, self._engine.connect() as connection:
+        async with self._transactions, self._connect() as connection:
             await connection.execution_options(isolation_level="READ COMMITTED")  # until it is closed here
             async with connection.begin():
                 return await connection.run_sync(work)
@@ -472,11 +496,17 @@ class _PostgreSQL(Engine):
         await self._engine.dispose()
 
 
-_ENGINES: dict[str, Callable[[URL], Engine]] = {"sqlite": _SQLite, "postgresql": _PostgreSQL, "postgres": _PostgreSQL}
+_ENGINES: dict[str, Callable[[URL, float | None], Engine]] = {
+    "sqlite": _SQLite,
+    "postgresql": _PostgreSQL,
+    "postgres": _PostgreSQL,
+}
 
 
-def connect(url: str) -> Engine:
+def connect(url: str, *, longest: float | None = None) -> Engine:
     """Returns an engine for a journal URL such as ``sqlite:///.baton/journal.db``; it connects on first use.
+
+    ``longest`` is for commands with long statements: the seconds after which one is an error that is not retryable.
 
     Raises JournalUnavailable if the URL is invalid or its database is not supported.
     """
@@ -487,7 +517,7 @@ def connect(url: str) -> Engine:
     backend = parsed.get_backend_name()
     if backend not in _ENGINES:
         raise JournalUnavailable(f"a journal on {backend} is not supported: {_USAGE}")
-    engine = _ENGINES[backend](parsed)
+    engine = _ENGINES[backend](parsed, longest)
     engine.place = _shown(parsed)
     return engine
 

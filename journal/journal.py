@@ -28,6 +28,7 @@ from .database import Database, Rows, journal_lost
 from .engine import Work
 from .leases import LEASE_SECONDS, Lease, Leases
 from .rows import SELECT_BACK, SELECT_ROW, Row, RowEncryption, chain, key_ids, move_conversation, upsert_bookmark
+from .schema import begins_with
 
 CACHE_SIZE = 64_000_000
 """Characters of rows in a worker's cache, and bytes of attachments in another one."""
@@ -63,13 +64,14 @@ class Journal:
         upgrade: bool = True,
         lease_seconds: float = LEASE_SECONDS,
         personal_data: PersonalData | None = None,
+        longest: float | None = None,
     ) -> "Journal":
         """Opens the journal at ``url`` for a Temporal ``namespace``, and migrates its tables if ``upgrade``.
 
-        ``keys`` encrypt what is written, and ``personal_data`` is redacted before. Raises JournalUnavailable if the
-        database can't be used, and SettingsError if a key of the journal is missing.
+        ``keys`` encrypt what is written, and ``personal_data`` is redacted before. ``longest`` as for ``connect``.
+        Raises JournalUnavailable if the database can't be used, and SettingsError if a key of the journal is missing.
         """
-        database = await Database.connect(url, namespace, upgrade=upgrade)
+        database = await Database.connect(url, namespace, upgrade=upgrade, longest=longest)
         encryption = RowEncryption(keys)
         try:
             await encryption.register(database.engine)
@@ -109,7 +111,7 @@ class Journal:
         numbered = ((f"{run}/1/{number}", message) for number, message in enumerate(earlier))
         rows = chain(head, [*numbered, (f"{run}/1", question)])
         # In this order, a concurrent prune deletes nothing that is needed.
-        use: Rows = (schema.uses, [{"run": run, "sha": columns["sha"], "namespace": namespace}])
+        use = self._use(run, str(columns["sha"]), namespace)
         pinned: Rows = (schema.catalogs, [columns])
         is_new = await self._write(rows, use, pinned)
         self._catalogs[str(columns["sha"])] = catalog
@@ -118,10 +120,14 @@ class Journal:
     async def pin(self, catalog: RunCatalog, run: str, namespace: str | None = None) -> None:
         """Stores a ``prepared`` catalog until ``run`` is pruned, without a question; ``namespace`` as for ``begin``."""
         columns = await in_thread_if_long(len(catalog.canonical), lambda: self.encryption.encrypt_catalog(catalog))
-        use: Rows = (schema.uses, [{"run": run, "sha": columns["sha"], "namespace": namespace}])
+        use = self._use(run, str(columns["sha"]), namespace)
         pinned: Rows = (schema.catalogs, [columns])
         await self.database.insert(use, pinned)
         self._catalogs[str(columns["sha"])] = catalog
+
+    def _use(self, run: str, sha: str, namespace: str | None) -> Rows:
+        row = {"run": run, "sha": sha, "namespace": namespace, "temporal_namespace": self.database.namespace}
+        return schema.uses, [row]
 
     async def attach(self, run: str, contents: Sequence[bytes]) -> list[str]:
         """Stores attachments until ``run`` is pruned, and returns their ids. The same content is stored once."""
@@ -291,7 +297,7 @@ class Journal:
     async def read_shared(self, session: str, key: str) -> Sequence[Row]:
         """The same, where ``session`` may also be the id of a root run that shares the transcript in its scope."""
         marks = schema.bookmarks.c
-        of_run = (marks.owner.startswith(f"{session}{end}", autoescape=True) for end in "@/")
+        of_run = (begins_with(marks.owner, f"{session}{end}") for end in "@/")
         return await self._marked(key, or_(marks.session == session, *of_run), marks.session != session)
 
     async def _marked(self, key: str, condition: ColumnElement[bool], *order: ColumnElement[bool]) -> Sequence[Row]:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, and_, delete, exists, func, select, tuple_
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, delete, exists, func, select, tuple_
 
 from . import schema
 from .engine import Engine
@@ -34,21 +34,25 @@ Conversation = frozenset[str]
 """The ids of the runs that have written a conversation."""
 
 
+STARTED = (schema.messages.c.id, schema.attachments.c.id, schema.uses.c.run)
+"""Columns in which a run writes first: one that was killed at its start may have an attachment or a use alone."""
+
+
 def find_conversations(connection: Connection, namespace: str) -> list[Conversation]:
-    """All conversations of a namespace."""
+    """All conversations of a namespace; a run without any message is one by itself."""
     in_namespace = schema.messages.c.temporal_namespace == namespace
     row = run_of(schema.messages.c.id)
     below = run_of(schema.messages.c.parent)
-    written = connection.execute(select_runs(namespace)).scalars().all()
+    written = {run for column in STARTED for run in connection.execute(select_runs(namespace, column)).scalars()}
     links_only = in_namespace, below != row, below > ""  # as in the index of the first messages, which is then used
     links = connection.execute(select(row, below).where(*links_only).distinct()).all()
     return [*_connected(written, ((first, second) for first, second in links))]
 
 
-def select_runs(namespace: str) -> Select[Any]:
-    """Selects the runs that have messages, from one to the next in the index: a DISTINCT would read all messages."""
-    in_namespace = schema.messages.c.temporal_namespace == namespace
-    row = run_of(schema.messages.c.id)
+def select_runs(namespace: str, column: Column[str]) -> Select[Any]:
+    """Selects the runs in a column, from one to the next in its index: a DISTINCT would read all rows."""
+    in_namespace = column.table.c.temporal_namespace == namespace
+    row = run_of(column)
     first = select(select(row).where(in_namespace).order_by(row).limit(1).scalar_subquery().label("run"))
     runs = first.cte("runs", recursive=True)
     following = select(row).where(in_namespace, row > runs.c.run).order_by(row).limit(1).scalar_subquery()
@@ -57,16 +61,29 @@ def select_runs(namespace: str) -> Select[Any]:
 
 
 def live_runs(
-    connection: Connection, namespace: str, unless: Callable[[str, int], bool] = lambda _namespace, _changed: False
+    connection: Connection,
+    runs: Collection[str],
+    unless: Callable[[str, int], bool] = lambda _namespace, _changed: False,
 ) -> set[str]:
-    """The runs that wrote the last messages of conversations that later queries continue.
+    """Those of the runs that wrote the last messages of conversations that later queries continue.
 
     ``unless`` is called with the namespace of a conversation's manifests and its last change, in seconds since 1970.
     """
+    live = set[str]()
+    for some in _batches(runs):
+        rows = connection.execute(select_last(some)).all()
+        live.update(row.run for row in rows if not unless(row.namespace, row.changed))
+    return live
+
+
+def select_last(runs: Collection[str]) -> Select[Any]:
+    """Selects the conversations whose last messages these runs have written, from the index of their heads alone.
+
+    The ids of runs are unique: with a condition for the namespace, SQLite would read all conversations of it.
+    """
     table = schema.conversations.c
-    last = select(run_of(table.head).label("run"), table.namespace, table.changed)
-    rows = connection.execute(last.where(table.temporal_namespace == namespace)).all()
-    return {row.run for row in rows if not unless(row.namespace, row.changed)}
+    run = run_of(table.head)
+    return select(run.label("run"), table.namespace, table.changed).where(run.in_(runs))
 
 
 def namespaces_of_runs(connection: Connection) -> dict[str, str]:
@@ -105,18 +122,63 @@ def connected_runs(connection: Connection, namespace: str, runs: Collection[str]
     return connected
 
 
-Forgotten = list[dict[str, Any]]
-"""Rows of ``conversations`` or ``copies`` that were deleted."""
+ENDING = (schema.conversations, schema.copies)
+"""Tables with the heads of conversations: a row whose messages are deleted has to be forgotten before them."""
+
+Forgotten = dict[Table, list[dict[str, Any]]]
+"""The rows of these tables that were deleted."""
 
 
-def forget_conversations(connection: Connection, namespace: str, runs: Collection[str]) -> Forgotten:
-    """Forgets the conversations that end with rows of these runs: the next query with such an id begins a new one."""
-    table = schema.conversations
-    forgotten: Forgotten = []
+class ContinuedError(Exception):
+    """Another run continues messages that were about to be deleted."""
+
+
+async def forget(
+    engine: Engine,
+    namespace: str,
+    runs: Collection[str],
+    *,
+    tables: Iterable[Table] = ENDING,
+    first: Callable[[Connection], None] | None = None,
+) -> bool:
+    """Forgets what ends with messages of these runs, before the messages are deleted; a query then begins anew.
+
+    Returns False, with nothing forgotten, if another run continues the messages. ``first`` is called in the same
+    transaction. The runs may be found long before: what has continued them since is seen here.
+    """
+
+    def execute(connection: Connection) -> Forgotten:
+        if first:
+            first(connection)
+        forgotten = {table: _forget(connection, table, runs) for table in tables}
+        if runs_after(connection, namespace, runs):
+            raise ContinuedError  # the transaction is rolled back
+        return forgotten
+
+    try:
+        forgotten = await engine.run_in_transaction(execute)
+    except ContinuedError:
+        return False
+    if not await engine.run(partial(runs_after, namespace=namespace, runs=runs)):
+        return True
+    # By a query that had read where the conversation ends before that was forgotten.
+    await engine.run_in_transaction(partial(_remember_again, forgotten=forgotten))
+    return False
+
+
+def _forget(connection: Connection, table: Table, runs: Collection[str]) -> list[dict[str, Any]]:
+    forgotten: list[dict[str, Any]] = []
     for some in _batches(runs):
-        own = delete(table).where(table.c.temporal_namespace == namespace, run_of(table.c.head).in_(some))
+        own = delete(table).where(run_of(table.c.head).in_(some))
         forgotten += [dict(row) for row in connection.execute(own.returning(*table.c)).mappings()]
     return forgotten
+
+
+def _remember_again(connection: Connection, forgotten: Forgotten) -> None:
+    """Takes back that they were forgotten, unless others have begun anew."""
+    for table, rows in forgotten.items():
+        if rows:
+            connection.execute(insert_missing(connection.dialect.name, table), rows)
 
 
 def runs_of_conversation(connection: Connection, namespace: str, conversation: str) -> dict[str, set[str]]:
@@ -130,26 +192,6 @@ def runs_of_conversation(connection: Connection, namespace: str, conversation: s
         for row in connection.execute(select(table.c.namespace, run_of(table.c.head).label("run")).where(*own)):
             found.setdefault(row.namespace, set()).add(row.run)
     return found
-
-
-def forget_copies(connection: Connection, runs: Collection[str]) -> Forgotten:
-    """Forgets the copies of Memories' conversations that end with rows of these runs, before the rows are deleted.
-
-    A query that is adding to such a copy then begins a new one. ``runs_after`` has one that has added rows.
-    """
-    table = schema.copies
-    forgotten: Forgotten = []
-    for some in _batches(runs):
-        own = delete(table).where(run_of(table.c.head).in_(some))
-        forgotten += [dict(row) for row in connection.execute(own.returning(*table.c)).mappings()]
-    return forgotten
-
-
-def remember_again(connection: Connection, conversations: Forgotten, copies: Forgotten) -> None:
-    """Takes back that they were forgotten, unless others have begun anew."""
-    for table, rows in ((schema.conversations, conversations), (schema.copies, copies)):
-        if rows:
-            connection.execute(insert_missing(connection.dialect.name, table), rows)
 
 
 def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterator[Conversation]:

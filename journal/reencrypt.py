@@ -21,6 +21,7 @@ from .database import Database
 from .journal import Journal
 from .prune import remove_traces
 from .rows import key_ids, place_of
+from .schema import begins_with
 
 BATCH_SIZE = 100
 """Rows in one transaction."""
@@ -35,7 +36,7 @@ class EncryptedColumn(NamedTuple):
 
     def encrypted_with(self, key: str) -> ColumnElement[bool]:
         """Whether a text is encrypted with a key."""
-        return self.column.startswith(f"{SEALED_PREFIX}:{key}:", autoescape=True)
+        return begins_with(self.column, f"{SEALED_PREFIX}:{key}:")
 
 
 ENCRYPTED = (

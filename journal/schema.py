@@ -47,10 +47,11 @@ uses = Table(
     Column("run", String(255), primary_key=True),
     Column("sha", String(64), primary_key=True),
     Column("namespace", String(255)),
+    Column("temporal_namespace", String(255)),
     Index("baton_uses_sha", "sha"),
 )
 """The catalogs that runs have pinned; a catalog is deleted with the last of its runs. ``namespace`` is that of the
-manifest with which the run began, for its retention; NULL for runs of a version before 1.1."""
+manifest with which the run began, for its retention. Both namespaces are NULL for runs of a version before 1.1."""
 
 bookmarks = Table(
     "baton_bookmarks",
@@ -345,6 +346,11 @@ def run_of(column: ColumnElement[str]) -> ColumnElement[str]:
     return func.substr(column, literal_column("1"), literal_column(str(RUN_ID_LENGTH)))
 
 
+def begins_with(column: ColumnElement[str], prefix: str) -> ColumnElement[bool]:
+    """Whether a column begins exactly with a prefix. LIKE, as of ``startswith``, ignores case in SQLite."""
+    return func.substr(column, 1, len(prefix)) == prefix
+
+
 RUN_COLUMNS = (
     messages.c.id,
     attachments.c.id,
@@ -367,6 +373,9 @@ for _column in RUN_COLUMNS:
 _between_runs = run_of(messages.c.parent) != run_of(messages.c.id)
 Index("baton_messages_after", run_of(messages.c.parent), sqlite_where=_between_runs, postgresql_where=_between_runs)
 """The first message of each run, by the run that it continues."""
+
+Index("baton_conversations_run", run_of(conversations.c.head))
+"""The conversations that later queries continue, by the run that wrote their last message."""
 
 Index("baton_quota_waits_tenant", quota_waits.c.tenant)
 

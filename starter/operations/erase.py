@@ -18,22 +18,18 @@ from ...activities.runtime.settings import Settings
 from ...contracts.identity import Actor
 from ...contracts.scope import ACCOUNT, CALLER
 from ...journal.audit import AuditEntry, append
-from ...journal.engine import Engine, connect
+from ...journal.engine import LONG_STATEMENT, Engine, connect
 from ...journal.erasures import Named, forget_erasure, note_erasure, unfinished_erasures
 from ...journal.external_storage import delete_from_bucket
 from ...journal.prune import (
-    Forgotten,
     connected_runs,
     count_messages,
     database_now,
     delete_runs,
-    forget_conversations,
-    forget_copies,
+    forget,
     has_values,
     namespaces_of_runs,
-    remember_again,
     remove_traces,
-    runs_after,
     runs_of_conversation,
 )
 from ...resources.strategies import OWN_WORKFLOWS
@@ -59,8 +55,6 @@ LISTED_WITHIN = timedelta(minutes=1)
 
 MAX_NAMED = 5
 """Runs that an error names."""
-
-CONTINUED = "a query has continued the conversation meanwhile: nothing was erased"
 
 
 @dataclass(frozen=True)
@@ -226,7 +220,7 @@ async def erase_expired(
 @contextlib.asynccontextmanager
 async def _connected(environ: Mapping[str, str]) -> AsyncIterator[Engine]:
     """The journal's engine."""
-    engine = connect(Settings.of(environ).journal)
+    engine = connect(Settings.of(environ).journal, longest=LONG_STATEMENT)
     try:
         yield engine
     finally:
@@ -280,19 +274,12 @@ async def _erase(
     if not dry:
         acts = _Acts(client.namespace, named, {root: [each.run_id for each in roots[root]] for root in roots})
         begin = partial(_begin, acts=acts, runs=connected)
-        forget = partial(forget_erasure, namespace=client.namespace, named=named)
-        forgotten = await engine.run_in_transaction(begin)
-        if await engine.run(partial(runs_after, namespace=client.namespace, runs=connected)):
-            # By a query that had read where the conversation ends before that was forgotten.
-
-            def take_back(connection: Connection) -> None:
-                remember_again(connection, *forgotten)
-                append(connection, acts.entries(connected, "failure"))
-
-            await engine.run_in_transaction(take_back)
+        end = partial(forget_erasure, namespace=client.namespace, named=named)
+        if not await forget(engine, client.namespace, connected, first=begin):
+            await engine.run_in_transaction(lambda connection: append(connection, acts.entries(connected, "failure")))
             if not more:  # else an earlier erasure has noted them, too
-                await engine.run_in_transaction(forget)
-            raise UsageError(CONTINUED)
+                await engine.run_in_transaction(end)
+            raise UsageError("a query has continued the conversation meanwhile: nothing was erased")
         await delete_runs(engine, connected)
         alone = [root for root in roots if root not in shared]
         if left := await delete_long_values(engine, client, alone, runs):
@@ -307,7 +294,7 @@ async def _erase(
         for root in alone:
             await delete_pushes(client, root)
         await _delete_executions(client, tree)
-        await engine.run_in_transaction(forget)
+        await engine.run_in_transaction(end)
         await engine.run(partial(remove_traces, dialect=engine.dialect))
     has_bucket = bool(environ.get(EXTERNAL_STORAGE_URL))
     may_remain = has_bucket or await engine.run(partial(has_values, namespace=client.namespace))
@@ -416,21 +403,13 @@ class _Acts:
                 yield AuditEntry.by(actor, [*executions, *failed], "delete", key, outcome=outcome)
 
 
-def _begin(connection: Connection, acts: _Acts, runs: set[str]) -> tuple[Forgotten, Forgotten]:
-    """Notes the erasure, and forgets the conversations and copies that end with the runs. Returns what it forgot.
-
-    Once this is committed, no query that begins continues them, and the audit log has the erasure: one that is
-    interrupted, and finished by nobody, has deleted something. One that goes on is in the log already.
-    """
-    namespace = acts.namespace
-    noted = note_erasure(connection, namespace, acts.named, runs)
-    forgotten = forget_conversations(connection, namespace, runs), forget_copies(connection, runs)
-    if runs_after(connection, namespace, runs):
-        raise UsageError(CONTINUED)
+def _begin(connection: Connection, acts: _Acts, runs: set[str]) -> None:
+    """Notes the erasure, in the audit log as well: one that is interrupted, and finished by nobody, has deleted
+    something. One that goes on is in the log already."""
+    noted = note_erasure(connection, acts.namespace, acts.named, runs)
     new = set[str]().union(*noted.values()) if acts.named else {*runs}
     if new:
         append(connection, acts.entries(new))
-    return forgotten
 
 
 async def _delete_executions(client: Client, tree: Sequence[RunExecution]) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from ...activities.runtime.settings import Settings
 from ...journal.database import note_replaced
-from ...journal.engine import connect
+from ...journal.engine import LONG_STATEMENT, connect
 from ...journal.journal import Journal
 from ...journal.migrate import VERSION, migrate
 from ...journal.reencrypt import Reencrypted, reencrypt
@@ -48,7 +48,8 @@ async def reencrypt_journal(environ: Mapping[str, str]) -> Reencrypted:
     keys = Keys.from_environment(environ)
     if not keys.ids:
         raise UsageError(f"{KEYS} is not set: the journal is encrypted with the first of its keys")
-    journal = await Journal.open(Settings.of(environ).journal, temporal_namespace(), keys, upgrade=False)
+    url = Settings.of(environ).journal
+    journal = await Journal.open(url, temporal_namespace(), keys, upgrade=False, longest=LONG_STATEMENT)
     try:
         return await reencrypt(journal, keys.ids[0])
     finally:

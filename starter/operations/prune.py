@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from ...activities.runtime.settings import EVERY_NAMESPACE
 from ...contracts.text import truncate
 from ...journal.database import JournalIdentity
-from ...journal.engine import Engine, connect
+from ...journal.engine import LONG_STATEMENT, Engine, connect
 from ...journal.external_storage import workflow_family
 from ...journal.prune import (
     Conversation,
@@ -27,11 +27,9 @@ from ...journal.prune import (
     delete_values,
     find_conversations,
     find_idle_families,
-    forget_conversations,
-    forget_copies,
+    forget,
     live_runs,
     namespaces_of_runs,
-    runs_after,
 )
 from ...resources.base import parse_age
 from ...temporal.search_attributes import describe_namespace
@@ -41,6 +39,9 @@ NO_RETENTION: Mapping[str, timedelta] = {}
 
 BATCH = 20
 """Concurrent requests to Temporal."""
+
+FORGOTTEN_AT_ONCE = 100
+"""Conversations that are forgotten in one transaction."""
 
 TIME_ORDERED = 7
 """The version of time-ordered UUIDs, which Temporal uses for every run that doesn't continue another."""
@@ -122,7 +123,7 @@ async def prune_journal(
     space = await describe_namespace(client)
     namespace = space.namespace_info.name
     ages = await Ages.of(client, retention, age)
-    engine = connect(url)
+    engine = connect(url, longest=LONG_STATEMENT)
     try:
         await check_server(engine, space.namespace_info)
         now = await engine.run(database_now)
@@ -130,14 +131,16 @@ async def prune_journal(
         conversations = await engine.run(partial(find_conversations, namespace=namespace))  # first: new ones may begin
         idle = await engine.run(partial(find_idle_families, namespace=namespace, before=since))
         needed = await _needed(client, since)
-        live = await engine.run(partial(live_runs, namespace=namespace, unless=partial(_is_over, retention, now)))
         namespaces = await engine.run(namespaces_of_runs)
         past: list[Conversation] = []
         for conversation in conversations:
             kept_since = now - ages.kept({namespaces[run] for run in conversation if run in namespaces})
             is_needed = any(needed.closed[run] >= kept_since for run in conversation if run in needed.closed)
-            if not (is_needed or conversation & live or _is_recent(conversation, kept_since)):
+            if not (is_needed or _is_recent(conversation, kept_since)):
                 past.append(conversation)
+        old = {run for conversation in past for run in conversation}
+        live = await engine.run(partial(live_runs, runs=old, unless=partial(_is_over, retention, now)))
+        past = [conversation for conversation in past if not conversation & live]
         if not dry:
             past = await _forgotten(engine, namespace, past)
         runs = {run for conversation in past for run in conversation}
@@ -153,14 +156,16 @@ async def prune_journal(
         await engine.dispose()
 
 
-async def _forgotten(engine: Engine, namespace: str, past: list[Conversation]) -> list[Conversation]:
-    """Those of the conversations that no query has continued meanwhile, after their copies were forgotten."""
-    runs = {run for conversation in past for run in conversation}
-    await engine.run(partial(forget_conversations, namespace=namespace, runs=runs))
-    await engine.run(partial(forget_copies, runs=runs))
-    if not await engine.run(partial(runs_after, namespace=namespace, runs=runs)):
-        return past
-    return [each for each in past if not await engine.run(partial(runs_after, namespace=namespace, runs=each))]
+async def _forgotten(engine: Engine, namespace: str, past: Sequence[Conversation]) -> list[Conversation]:
+    """Those of the conversations that were forgotten: all that no query has continued meanwhile."""
+    forgotten: list[Conversation] = []
+    for start in range(0, len(past), FORGOTTEN_AT_ONCE):
+        some = past[start : start + FORGOTTEN_AT_ONCE]
+        if await forget(engine, namespace, {run for conversation in some for run in conversation}):
+            forgotten += some
+        else:  # one of them was continued
+            forgotten += [each for each in some if await forget(engine, namespace, each)]
+    return forgotten
 
 
 async def check_server(engine: Engine, own: NamespaceInfo) -> None:

@@ -17,7 +17,7 @@ from baton.contracts.message import Head, Message, RowRange
 from baton.contracts.plan import ConversationPlan
 from baton.journal import schema
 from baton.journal.journal import Conversations, Copies, Journal
-from baton.journal.prune import delete_runs, forget_copies, runs_after
+from baton.journal.prune import delete_runs, forget, runs_after
 from tests.harness.postgres import execute
 
 PLAN = ConversationPlan(id="c", namespace="default")
@@ -149,15 +149,26 @@ async def test_a_copy_whose_rows_are_being_deleted_is_not_continued(journal: Jou
     engine = journal.database.engine
     await asked(journal, 3, old)
     following = partial(runs_after, namespace="default", runs={f"{old}"})
-    await engine.run(partial(forget_copies, runs={f"{old}"}))
+    assert await forget(engine, "default", {f"{old}"})
     assert not await engine.run(following)
     copied = [message.content for message in said(3)]
     assert await asked(journal, 3, new) == [*copied, f"asked by {new}"]
     assert not await engine.run(following)
     await delete_runs(engine, {f"{old}"})
     assert await asked(journal, 3, latest := uuid.uuid4()) == [*copied, f"asked by {latest}"]
-    await engine.run(partial(forget_copies, runs={f"{new}"}))
+    assert not await forget(engine, "default", {f"{new}"})
     assert await engine.run(partial(following, runs={f"{new}"})) == {f"{latest}"}
+
+
+async def test_what_another_run_continues_is_not_forgotten(journal: Journal) -> None:
+    engine = journal.database.engine
+    await asked(journal, 3, run := uuid.uuid4())
+    [copy] = await journal.database.run(select(schema.copies))
+    await journal.database.insert((schema.conversations, [copy._mapping]))
+    await journal.append(Head(id=copy.head, depth=copy.depth), said(1), f"{uuid.uuid4()}/1")
+    assert not await forget(engine, "default", {f"{run}"})
+    for table in (schema.conversations, schema.copies):
+        assert await journal.database.run(select(table)) == [copy]
 
 
 async def test_a_copy_whose_rows_are_lost_begins_anew(journal_url: str) -> None:

@@ -17,6 +17,7 @@ from sqlalchemy import text as sql
 
 from baton.contracts.errors import JournalLost, JournalUnavailable
 from baton.contracts.message import Head, Message, RowRange, ToolCall
+from baton.contracts.requests import Bookmark
 from baton.journal import schema
 from baton.journal.journal import Journal
 from baton.journal.migrate import VERSION
@@ -51,6 +52,15 @@ async def test_what_is_appended_is_read_in_its_order(journal: Journal) -> None:
     assert await contents(journal, second) == ["a", "b", "c"]
     assert await contents(journal, first) == ["a", "b"]
     assert await contents(journal, Head()) == []
+
+
+async def test_a_transcript_is_shared_under_the_exact_id_of_its_run(journal: Journal) -> None:
+    for number, owner in enumerate(("Report@1", "report@1", "re_ort/2")):
+        head = await journal.append(Head(), replies(owner), f"call-{number}")
+        mark = Bookmark(session=f"session-{number}", key="shared", owner=owner, begun=0)
+        await journal.set_bookmark(mark, head, new=True)
+    for session, said in (("report", ["report@1"]), ("Report", ["Report@1"]), ("rep_rt", []), ("re_ort", ["re_ort/2"])):
+        assert [row.message.content for row in await journal.read_shared(session, "shared")] == said
 
 
 async def test_the_same_call_writes_nothing_new(journal: Journal) -> None:

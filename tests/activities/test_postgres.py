@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from sqlalchemy import make_url
+from sqlalchemy import Connection, make_url, text
 from temporalio.client import Client
 
 from baton.contracts.errors import JournalUnavailable
 from baton.contracts.message import Head, Message
 from baton.journal.accounts import Account, Accounts, Amount, Reached, reserve
 from baton.journal.database import Database
+from baton.journal.engine import LONG_STATEMENT, connect
 from baton.journal.erasures import Named, note_erasure, unfinished_erasures
 from baton.journal.journal import Journal
 from baton.journal.prune import delete_runs, delete_values
@@ -147,6 +148,30 @@ async def test_a_server_that_is_away_is_waited_for(
     assert await contents(fresh, await writing) == ["a", "b"]
     await fresh.close()
     assert PASSWORD not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("longest", "before", "said"),
+    [
+        (0.2, "select 1", "has not answered a statement within 0.2 s"),
+        (LONG_STATEMENT, "set statement_timeout = 200", "due to statement timeout"),
+        (None, "set statement_timeout = 200", "due to statement timeout"),
+    ],
+    ids=["by the command", "by the server", "in a worker"],
+)
+async def test_a_long_statement_of_a_command_is_an_error_and_that_of_a_worker_is_repeated(
+    url: str, longest: float | None, before: str, said: str
+) -> None:
+    def sleep(connection: Connection) -> None:
+        connection.execute(text(before))
+        connection.execute(text("select pg_sleep(20)"))
+
+    engine = connect(url, longest=longest)
+    for run in (engine.run, engine.run_in_transaction):
+        with pytest.raises(JournalUnavailable, match=f"the journal takes too long: .*{said}") as failed:
+            await run(sleep)
+        assert failed.value.non_retryable == (longest is not None)
+    await engine.dispose()
 
 
 @pytest.mark.full

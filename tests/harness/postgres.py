@@ -17,7 +17,7 @@ from pathlib import Path
 from sqlalchemy import Connection, make_url, text
 
 from baton.contracts.errors import JournalUnavailable
-from baton.journal.engine import connect
+from baton.journal.engine import LONG_STATEMENT, connect
 from tests.harness.ports import own_port
 
 PASSWORD = "pg/pass@word:0123456789"
@@ -142,7 +142,7 @@ async def execute(url: str, statement: str) -> list[tuple[object, ...]]:
         result = connection.execute(text(statement))
         return [tuple(row) for row in result] if result.returns_rows else []
 
-    engine = connect(url)
+    engine = connect(url, longest=LONG_STATEMENT)  # as that of ``holding``
     try:
         return await engine.run(run)
     finally:

@@ -299,6 +299,18 @@ async def test_a_journal_is_readable_after_the_first_key_and_after_a_rotation(jo
     assert MARK not in repr([*rows, *names]) and catalog_id(CATALOG) not in repr(names)
 
 
+async def test_keys_whose_ids_differ_only_in_case_are_different_keys(journal_url: str) -> None:
+    lower, upper = Key("k_1", b"old".ljust(32)), Key("K_1", b"new".ljust(32))
+    journal = await opened(journal_url, lower)
+    await journal.append(Head(), says("a"), "call")
+    await journal.close()
+    journal = await opened(journal_url, upper, lower)
+    done = await reencrypt(journal, "K_1")
+    await journal.close()
+    assert (done.counts["messages"], done.unneeded) == (1, ["k_1"])
+    assert await execute(journal_url, "select substr(message, 1, 11) from baton_messages") == [("sealed:K_1:",)]
+
+
 def files_of(journal_url: str) -> list[Path]:
     """The files of a journal on SQLite; none of one on PostgreSQL, which overwrites old rows at the next VACUUM."""
     file = make_url(journal_url).database

@@ -592,7 +592,7 @@ async def test_a_conversation_that_a_query_continues_while_it_is_forgotten_stays
         with pytest.raises(UsageError, match="a query has continued the conversation meanwhile"):
             await erasing
         logged = await execute(url, "select outcome from baton_audit where action = 'delete' order by number")
-        assert logged in ([], [("success",), ("failure",)]), "what was not erased is not in the log as erased"
+        assert logged[-1] == ("failure",), "what was not erased is not in the log as erased"
         env.model.release()
         status = await env.status(asked[1])
         assert status.phase == "Completed"

@@ -21,20 +21,22 @@ from baton.contracts.errors import JournalLost
 from baton.contracts.message import Head, Message
 from baton.journal import schema
 from baton.journal.database import Database
-from baton.journal.engine import connect
+from baton.journal.engine import STATEMENT_TIMEOUT, connect
 from baton.journal.external_storage import JournalStorageDriver
 from baton.journal.journal import Journal
-from baton.journal.prune import select_runs
+from baton.journal.prune import STARTED, select_last, select_runs
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from baton.resources.run_catalog import RunCatalog
 from baton.starter.errors import UsageError
+from baton.starter.operations.journals import reencrypt_journal
 from baton.starter.operations.prune import Pruned, prune_journal, read_age
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import with_external_storage
+from baton.temporal.encryption import Key
 from baton.temporal.external_storage import check_not_missing
 from tests.harness.environment import Environment, agent, line, team, texts
-from tests.harness.postgres import execute
+from tests.harness.postgres import PostgresServer, execute, holding, waiting_transactions
 from tests.harness.processes import baton, process_env
 from tests.harness.resets import reset, reset_points
 
@@ -130,7 +132,8 @@ async def test_the_rows_of_a_run_are_found_by_an_index(journal_url: str) -> None
     row = schema.run_of(schema.messages.c.id)
     below = schema.run_of(schema.messages.c.parent)
     statements = [select(column).where(schema.run_of(column).in_(["a", "b"])) for column in schema.RUN_COLUMNS]
-    statements.append(select_runs("default"))
+    statements += [select_runs("default", column) for column in STARTED]
+    statements.append(select_last(["a", "b"]))
     statements.append(select(row).where(below.in_(["a", "b"]), below != row))
     statements.append(select(row, below).where(below != row, below > ""))
     statements += [select(uses).where(uses.c.sha == "a") for uses in schema.SHARED]
@@ -258,7 +261,7 @@ async def test_the_retention_of_a_namespace_of_manifests_counts_instead_of_the_a
     both = made_before(20)
     await write(journal_url, both, added := made_before(19))
     for run, namespace in ((both, "support"), (added, "sales")):
-        await execute(journal_url, f"insert into baton_uses values ('{run}', '{namespace}', '{namespace}')")
+        await execute(journal_url, f"insert into baton_uses values ('{run}', '{namespace}', '{namespace}', null)")
     pruned = await prune_journal(client, journal_url, None, dry=False, retention=SUPPORT)
     assert pruned == Pruned(conversations=1, messages=1, remaining=3)
     left = {str(row[0])[:36] for row in await execute(journal_url, "select id from baton_messages")}
@@ -270,12 +273,88 @@ async def test_a_conversation_ends_with_the_retention_of_its_namespace(journal_u
         run = made_before(20)
         await write(journal_url, run)
         await execute(journal_url, f"update baton_uses set namespace = '{namespace}' where run = '{run}'")
-        changed = int(time.time()) - days * 86_400
-        values = f"'default', '{namespace}', '', '{uuid.uuid4()}', '{run}/1', 1, {changed}, {changed}"
-        await execute(journal_url, f"insert into baton_conversations values ({values})")
+        await remember(journal_url, f"{run}/1", days=days, namespace=namespace)
     kept = {"support": timedelta(days=7)}
     would = await prune_journal(client, journal_url, timedelta(days=10), dry=True, retention=kept)
     assert would == await prune_journal(client, journal_url, timedelta(days=10), dry=False, retention=kept)
     assert (would.conversations, would.remaining) == (1, 2)
     left = await execute(journal_url, "select namespace from baton_conversations order by namespace")
     assert [str(row[0]) for row in left] == ["sales", "support"]
+
+
+async def remember(url: str, head: str, *, days: int, namespace: str = "default") -> None:
+    """A conversation that ends with a row, and that the last query has continued so many days ago."""
+    changed = int(time.time()) - days * 86_400
+    values = f"'default', '{namespace}', '', '{uuid.uuid4()}', '{head}', 1, {changed}, {changed}"
+    await execute(url, f"insert into baton_conversations values ({values})")
+
+
+async def test_a_conversation_that_a_query_continues_during_a_prune_keeps_its_history(
+    client: Client, postgres: PostgresServer
+) -> None:
+    """The query has written its question, and moves the head of the conversation only at its end."""
+    url = await postgres.database()
+    first, other, question = made_before(20), made_before(20), Message(role="user", content="Go on")
+    for run in (first, other):
+        await write(url, run)
+        await remember(url, f"{run}/1", days=20)
+    journal = await Journal.open(url, "default")
+    async with holding(url, "lock table baton_holds"):
+        pruning = asyncio.create_task(prune_journal(client, url, None, dry=False, retention={"*": timedelta(days=7)}))
+        while await waiting_transactions(url) != 1:  # it has listed the conversations
+            await asyncio.sleep(0.01)
+        await journal.append(Head(id=f"{first}/1", depth=1), [question], str(uuid.uuid4()))
+    assert await pruning == Pruned(conversations=1, messages=1, remaining=1)
+    await journal.close()
+    assert await execute(url, "select head from baton_conversations") == [(f"{first}/1",)]
+    assert await execute(url, "select count(*) from baton_messages") == [(2,)]
+
+
+async def test_what_a_start_has_stored_that_was_killed_before_its_question_is_deleted(
+    client: Client, journal_url: str
+) -> None:
+    """A young run keeps it, and so does a run of another Temporal namespace: both may be open."""
+    old, young, elsewhere = made_before(60), made_before(1), made_before(60)
+    catalog = RunCatalog.of_files(load_documents([Document("x.yaml", agent("one"), {})]).catalog)
+    for run, namespace in ((old, client.namespace), (young, client.namespace), (elsewhere, "another")):
+        journal = await Journal.open(journal_url, namespace)
+        await journal.attach(run, [run.encode()])
+        await journal.pin(catalog, run)
+        await journal.close()
+    await write(journal_url, made_before(60))
+    pruned = await prune_journal(client, journal_url, timedelta(days=30), dry=False)
+    assert pruned == Pruned(conversations=2, messages=1, remaining=1)
+    for column, table in (("id", "attachments"), ("run", "uses")):
+        left = await execute(journal_url, f"select substr({column}, 1, 36) from baton_{table}")
+        assert {run for (run,) in left} == {young, elsewhere}
+    assert await execute(journal_url, "select count(*) from baton_catalogs") == [(1,)]
+
+
+async def test_a_run_that_has_only_pinned_its_manifests_is_found(client: Client, journal_url: str) -> None:
+    catalog = RunCatalog.of_files(load_documents([Document("x.yaml", agent("one"), {})]).catalog)
+    journal = await Journal.open(journal_url, client.namespace)
+    await journal.pin(catalog, made_before(60))
+    await journal.close()
+    pruned = await prune_journal(client, journal_url, timedelta(days=30), dry=False)
+    assert pruned == Pruned(conversations=1, messages=0, remaining=0)
+    assert await execute(journal_url, "select count(*) from baton_catalogs") == [(0,)]
+
+
+@pytest.mark.full
+async def test_a_statement_of_a_command_may_take_longer_than_that_of_a_worker(
+    client: Client, postgres: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A table that is locked is as slow as a large one."""
+    url, key = await postgres.database(), Key.generate("new")
+    await write(url, made_before(60))
+    environ = {"BATON_JOURNAL_URL": url, "BATON_ENCRYPTION_KEYS": str(key)}
+    async with holding(url, "lock table baton_messages"):
+        encrypting = asyncio.create_task(reencrypt_journal(environ))
+        pruning = asyncio.create_task(prune_journal(client, url, timedelta(days=90), dry=False))
+        while await waiting_transactions(url) != 2:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(STATEMENT_TIMEOUT + 1)
+        assert not encrypting.done() and not pruning.done()
+    assert (await encrypting).counts["messages"] == 1
+    assert await pruning == Pruned(conversations=0, messages=0, remaining=1)
+    assert "waiting for the journal" not in caplog.text
