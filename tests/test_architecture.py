@@ -509,6 +509,7 @@ CONNECTED = {
         "journal/migrations/version_0001.py",
         "journal/migrations/version_0002.py",
         "journal/migrations/version_0004.py",
+        "journal/migrations/version_0005.py",
     },
     "anthropic": {"activities/model/anthropic.py"},
     "anyio": {"activities/tool/mcp/connection.py"},  # for processes

@@ -164,7 +164,7 @@ async def test_what_another_run_continues_is_not_forgotten(journal: Journal) -> 
     engine = journal.database.engine
     await asked(journal, 3, run := uuid.uuid4())
     [copy] = await journal.database.run(select(schema.copies))
-    await journal.database.insert((schema.conversations, [copy._mapping]))
+    await journal.database.insert((schema.conversations, [copy._asdict()]))
     await journal.append(Head(id=copy.head, depth=copy.depth), said(1), f"{uuid.uuid4()}/1")
     assert not await forget(engine, "default", {f"{run}"})
     for table in (schema.conversations, schema.copies):
