@@ -332,6 +332,19 @@ def test_every_setting_of_a_worker_and_of_a_gateway_can_be_a_value_of_the_chart(
     assert values["settings"].items() <= found["data"].items()
 
 
+def test_a_large_number_among_the_values_reaches_the_pods_with_all_its_digits(tmp_path: Path) -> None:
+    (values := tmp_path / "values.yaml").write_text(
+        "settings: {BATON_GATEWAY_MAX_BODY: 64000000, BATON_GATEWAY_RATE: 0.5, BATON_AUDIT: true}\n"
+        "workerDefaults: {autoscaling: {tasksPerReplica: 20000000}}\n"
+    )
+    found = rendered("--values", CHART.parent / "layouts" / "production.yaml", "--values", values)
+    (settings,) = [each["data"] for each in found if each["metadata"]["name"] == "baton-settings"]
+    expected = {"BATON_GATEWAY_MAX_BODY": "64000000", "BATON_GATEWAY_RATE": "0.5", "BATON_AUDIT": "true"}
+    assert expected.items() <= settings.items()
+    scaled = [each["spec"]["triggers"] for each in found if each["kind"] == "ScaledObject"]
+    assert {each["metadata"]["targetQueueSize"] for triggers in scaled for each in triggers} == {"20000000"}
+
+
 def test_a_release_of_another_name_shares_no_name_and_selects_no_pod_of_the_first() -> None:
     layout = CHART.parent / "layouts" / "production.yaml"
     other = rendered("--values", layout, release="other")

@@ -12,6 +12,11 @@ app.kubernetes.io/name: baton
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- /* A value as quoted text. Helm reads numbers as float64, which `toString` writes as 2e+07; `toJson` doesn't. */}}
+{{- define "baton.text" -}}
+{{ ternary . (toJson .) (kindIs "string" .) | quote }}
+{{- end }}
+
 {{- define "baton.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
