@@ -212,7 +212,7 @@ def test_the_workers_of_production_have_all_roles_and_each_is_scaled_by_its_own_
 
 @pytest.mark.parametrize("overlay", PRODUCTION)
 def test_a_worker_of_production_has_the_secrets_of_its_role_and_of_no_other(overlay: str) -> None:
-    of_all = {"baton-journal", "baton-encryption", "baton-temporal"}
+    of_all = {"baton-journal", "baton-encryption", "baton-temporal", "baton-storage"}
     variables = {"workflows": {"baton-identity"}, "models": {"baton-models"}, "tools": {"baton-tools"}}
     for pod in workers(overlay).values():
         role = next(each["value"] for each in container(pod)["env"] if each["name"] == "BATON_ROLES")

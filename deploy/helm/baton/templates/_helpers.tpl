@@ -78,11 +78,14 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{- /* The variables of all pods: the settings, and the key of Temporal. */}}
+{{- /* The variables of workers and gateways: the settings, and the keys of Temporal and of the bucket of long values. */}}
 {{- define "baton.environment" -}}
 - configMapRef: {name: {{ .Release.Name }}-settings}
 {{- with .Values.secrets.temporal }}
 - secretRef: {name: {{ . }}, optional: true} # TEMPORAL_API_KEY
+{{- end }}
+{{- with .Values.secrets.storage }}
+- secretRef: {name: {{ . }}, optional: true} # AWS_…
 {{- end }}
 {{- end }}
 
