@@ -10,8 +10,10 @@ import ipaddress
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import textwrap
 import tomllib
 import uuid
 from collections.abc import Iterator, Mapping
@@ -37,6 +39,7 @@ from baton.contracts.identity import IDENTITY_KEY
 from baton.contracts.message import Head, Message
 from baton.journal.journal import Journal
 from baton.resources.loader import load_files
+from baton.starter.gateway.server import GRACE_SECONDS
 from baton.starter.gateway.settings import GatewaySettings
 from baton.starter.operations.journals import migrate_journal
 from baton.starter.server.embedded import EmbeddedServer
@@ -304,6 +307,8 @@ def labels_of(resource: Resource) -> dict[str, str]:
     ("wrong", "said"),
     [
         ("settings.OPENAI_API_KEY=sk-1", "OPENAI_API_KEY"),
+        ("settings.BATON_IDENTITY_KEY=00", "BATON_IDENTITY_KEY"),
+        ("settings.BATON_GATEWAY_KEY=bk-1", "BATON_GATEWAY_KEY"),
         ("settings.BATON_JOURNAL_URL=postgresql://baton:password@db/baton", "BATON_JOURNAL_URL"),
         ("workers.all.roles={models}", "BATON_MODEL_TASK_QUEUE"),
         ("workers.all=null", "none has the role workflows"),
@@ -443,6 +448,46 @@ def test_workers_may_reach_temporal_the_journal_names_and_the_models_alone(overl
     assert allowed("1.1.1.1")
     assert allowed("2606:4700::1")
     assert not any(map(allowed, ("10.0.0.1", "172.20.0.1", "192.168.1.1", "169.254.169.254", "fd00::1", "fe80::1")))
+
+
+@pytest.mark.parametrize("reaches", [True, False])
+def test_a_gateway_may_reach_public_addresses_unless_its_value_forbids_that(reaches: bool) -> None:
+    given = "gateway.enabled=true" + ("" if reaches else ",gateway.reachesInternet=false")
+    found = rendered("--set", given)
+    (gateway,) = [each for each in found if (each["kind"], each["metadata"]["name"]) == ("Deployment", "baton-gateway")]
+    labels = gateway["spec"]["template"]["metadata"]["labels"]
+    ports = {
+        port["port"]
+        for each in found
+        if each["kind"] == "NetworkPolicy" and selects(each["spec"]["podSelector"], labels)
+        for rule in each["spec"].get("egress", ())
+        for port in rule["ports"]
+    }
+    assert (443 in ports) is reaches
+
+
+def test_a_gateway_that_ends_takes_requests_until_no_node_sends_some_and_has_time_for_them() -> None:
+    for pod in components("helm/production", "gateway").values():
+        command, seconds = container(pod)["lifecycle"]["preStop"]["exec"]["command"]
+        assert command == "sleep"
+        assert int(seconds) + GRACE_SECONDS < pod["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.parametrize("layout", ["production", "versions", "team"])
+def test_the_command_that_the_notes_of_the_chart_name_runs_in_a_worker_of_each_layout(
+    layout: str, tmp_path: Path
+) -> None:
+    shutil.copytree(CHART, chart := tmp_path / "chart")
+    notes = chart / "templates" / "NOTES.txt"
+    # As a resource, because Helm shows notes only when it has reached a cluster.
+    notes.with_name("notes.yaml").write_text("notes: |\n" + textwrap.indent(notes.read_text(), "  "))
+    values = CHART.parent / "layouts" / f"{layout}.yaml"
+    (rendered_notes,) = rendered("--values", values, "--show-only", "templates/notes.yaml", chart=chart)
+    (command,) = [line for line in rendered_notes["notes"].splitlines() if line.endswith("-- baton doctor")]
+    (selector,) = re.findall(r"--selector ([^\s)]+)", command)
+    wanted = {"matchLabels": dict(each.split("=") for each in selector.split(","))}
+    found = {name for name, pod in workloads(f"helm/{layout}") if selects(wanted, pod["metadata"]["labels"])}
+    assert found == {*workers(f"helm/{layout}")}
 
 
 def volume(folder: Path, files: Mapping[str, str]) -> Path:
