@@ -76,8 +76,8 @@ RUNS_ENDED = Metric(
 RUNS_WAITING = Metric(
     "baton.runs.waiting",
     "gauge",
-    "Root runs that wait now, for a person (InputRequired), for the end of an outage (Waiting) or to be resumed "
-    "(Paused), in the whole task queue: every worker reports the same number. Refreshed every 30 seconds.",
+    "Root runs that wait now, for a person (InputRequired), for the end of an outage or a Quota (Waiting) or to be "
+    "resumed (Paused), in the whole task queue: every worker reports the same number. Refreshed every 30 seconds.",
     ("phase",),
 )
 RUNS_STUCK = Metric(
