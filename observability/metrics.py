@@ -89,8 +89,8 @@ RUNS_STUCK = Metric(
 BACKLOG = Metric(
     "baton.backlog",
     "gauge",
-    "Tasks that wait for a worker, by task queue and kind (workflow, activity): every worker of the queue reports the "
-    "same number. Refreshed every 30 seconds.",
+    "Tasks that wait for a worker, by task queue and kind (workflow, activity): every worker of the queue, and every "
+    "worker with the role `workflows`, reports the same number. Refreshed every 30 seconds.",
     ("task_queue", "kind"),
 )
 BACKLOG_AGE = Metric(
