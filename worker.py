@@ -128,10 +128,12 @@ async def run_worker(
 
         checks = checks_of(workers, shared.client, check_journal_again)
         health = serve_health(settings.http_addresses, checks, lambda: parts.calls.open_circuits, metrics)
+        # All workers share the settings but their roles: these tell the backlog of a role that no worker has any more.
+        watched = settings.with_all_roles() if "workflows" in settings.roles else settings
         surroundings = watch_surroundings(
             shared.client,
             settings.task_queue,
-            {queue.name: queue.task_kinds for queue in settings.worker_queues()},
+            {queue.name: queue.task_kinds for queue in watched.worker_queues()},
             Readiness(checks).results,
             partial(free_space, settings.journal),
         )

@@ -76,8 +76,8 @@ RUNS_ENDED = Metric(
 RUNS_WAITING = Metric(
     "baton.runs.waiting",
     "gauge",
-    "Root runs that wait now, for a person (InputRequired), for the end of an outage (Waiting) or to be resumed "
-    "(Paused), in the whole task queue: every worker reports the same number. Refreshed every 30 seconds.",
+    "Root runs that wait now, for a person (InputRequired), for the end of an outage or a Quota (Waiting) or to be "
+    "resumed (Paused), in the whole task queue: every worker reports the same number. Refreshed every 30 seconds.",
     ("phase",),
 )
 RUNS_STUCK = Metric(
@@ -89,8 +89,8 @@ RUNS_STUCK = Metric(
 BACKLOG = Metric(
     "baton.backlog",
     "gauge",
-    "Tasks that wait for a worker, by task queue and kind (workflow, activity): every worker of the queue reports the "
-    "same number. Refreshed every 30 seconds.",
+    "Tasks that wait for a worker, by task queue and kind (workflow, activity): every worker of the queue, and every "
+    "worker with the role `workflows`, reports the same number. Refreshed every 30 seconds.",
     ("task_queue", "kind"),
 )
 BACKLOG_AGE = Metric(

@@ -85,7 +85,7 @@ FIRST_CHECK = 1.0
 PHASES = ("InputRequired", "Waiting", "Paused")
 
 Queues = Mapping[str, Sequence[str]]
-"""The kinds of tasks (``workflow``, ``activity``) that a worker polls, by task queue."""
+"""The kinds of tasks (``workflow``, ``activity``) whose backlog a worker reports, by task queue."""
 
 
 @contextlib.asynccontextmanager

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from baton.observability import metrics
-from baton.temporal.search_attributes import register
+from baton.resources.loader import Loaded
+from baton.temporal.search_attributes import backlog_of, register
+from baton.worker import run_worker
 from tests.activities.test_inline_manifests import model, working
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, team
 from tests.harness.metrics import Recorded, watching_runs
@@ -171,6 +173,27 @@ async def test_runs_that_wait_for_a_person_are_told_without_those_around_them(
         await run.signal("cancel")
         await here.status(run)
     assert found == {("InputRequired",): 1}
+
+
+async def test_a_worker_with_the_role_workflows_reports_the_backlog_of_models_when_no_worker_has_that_role(
+    env: Environment,
+) -> None:
+    models, tools = f"models-{env.task_queue}", f"tools-{env.task_queue}"
+    roles = {"BATON_ROLES": "workflows", "BATON_MODEL_TASK_QUEUE": models, "BATON_TOOL_TASK_QUEUE": tools}
+
+    async def text(accept: str) -> tuple[bytes, str]:
+        return b"", accept
+
+    async with working(env, **roles) as here:
+        run = await here.start_query([agent("a")], "agent/a")
+        while not (await backlog_of(env.client, models, "activity")).count:
+            await asyncio.sleep(0.05)
+    recorded = Recorded()  # the next worker counts at its start: the task is there by then
+    async with run_worker(env.client, Loaded(), {**here.worker_env, **roles}, metrics=text):
+        while not (found := recorded.of(metrics.BACKLOG, task_queue=models)):
+            await asyncio.sleep(0.05)
+        await run.terminate()
+    assert found == {("activity",): 1}
 
 
 def test_no_metric_has_a_label_for_what_has_no_end() -> None:

@@ -10,8 +10,10 @@ import ipaddress
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import textwrap
 import tomllib
 import uuid
 from collections.abc import Iterator, Mapping
@@ -37,6 +39,7 @@ from baton.contracts.identity import IDENTITY_KEY
 from baton.contracts.message import Head, Message
 from baton.journal.journal import Journal
 from baton.resources.loader import load_files
+from baton.starter.gateway.server import GRACE_SECONDS
 from baton.starter.gateway.settings import GatewaySettings
 from baton.starter.operations.journals import migrate_journal
 from baton.starter.server.embedded import EmbeddedServer
@@ -212,7 +215,7 @@ def test_the_workers_of_production_have_all_roles_and_each_is_scaled_by_its_own_
 
 @pytest.mark.parametrize("overlay", PRODUCTION)
 def test_a_worker_of_production_has_the_secrets_of_its_role_and_of_no_other(overlay: str) -> None:
-    of_all = {"baton-journal", "baton-encryption", "baton-temporal"}
+    of_all = {"baton-journal", "baton-encryption", "baton-temporal", "baton-storage"}
     variables = {"workflows": {"baton-identity"}, "models": {"baton-models"}, "tools": {"baton-tools"}}
     for pod in workers(overlay).values():
         role = next(each["value"] for each in container(pod)["env"] if each["name"] == "BATON_ROLES")
@@ -304,6 +307,8 @@ def labels_of(resource: Resource) -> dict[str, str]:
     ("wrong", "said"),
     [
         ("settings.OPENAI_API_KEY=sk-1", "OPENAI_API_KEY"),
+        ("settings.BATON_IDENTITY_KEY=00", "BATON_IDENTITY_KEY"),
+        ("settings.BATON_GATEWAY_KEY=bk-1", "BATON_GATEWAY_KEY"),
         ("settings.BATON_JOURNAL_URL=postgresql://baton:password@db/baton", "BATON_JOURNAL_URL"),
         ("workers.all.roles={models}", "BATON_MODEL_TASK_QUEUE"),
         ("workers.all=null", "none has the role workflows"),
@@ -330,6 +335,19 @@ def test_every_setting_of_a_worker_and_of_a_gateway_can_be_a_value_of_the_chart(
         if each["metadata"]["name"] == "baton-settings"
     ]
     assert values["settings"].items() <= found["data"].items()
+
+
+def test_a_large_number_among_the_values_reaches_the_pods_with_all_its_digits(tmp_path: Path) -> None:
+    (values := tmp_path / "values.yaml").write_text(
+        "settings: {BATON_GATEWAY_MAX_BODY: 64000000, BATON_GATEWAY_RATE: 0.5, BATON_AUDIT: true}\n"
+        "workerDefaults: {autoscaling: {tasksPerReplica: 20000000}}\n"
+    )
+    found = rendered("--values", CHART.parent / "layouts" / "production.yaml", "--values", values)
+    (settings,) = [each["data"] for each in found if each["metadata"]["name"] == "baton-settings"]
+    expected = {"BATON_GATEWAY_MAX_BODY": "64000000", "BATON_GATEWAY_RATE": "0.5", "BATON_AUDIT": "true"}
+    assert expected.items() <= settings.items()
+    scaled = [each["spec"]["triggers"] for each in found if each["kind"] == "ScaledObject"]
+    assert {each["metadata"]["targetQueueSize"] for triggers in scaled for each in triggers} == {"20000000"}
 
 
 def test_a_release_of_another_name_shares_no_name_and_selects_no_pod_of_the_first() -> None:
@@ -430,6 +448,46 @@ def test_workers_may_reach_temporal_the_journal_names_and_the_models_alone(overl
     assert allowed("1.1.1.1")
     assert allowed("2606:4700::1")
     assert not any(map(allowed, ("10.0.0.1", "172.20.0.1", "192.168.1.1", "169.254.169.254", "fd00::1", "fe80::1")))
+
+
+@pytest.mark.parametrize("reaches", [True, False])
+def test_a_gateway_may_reach_public_addresses_unless_its_value_forbids_that(reaches: bool) -> None:
+    given = "gateway.enabled=true" + ("" if reaches else ",gateway.reachesInternet=false")
+    found = rendered("--set", given)
+    (gateway,) = [each for each in found if (each["kind"], each["metadata"]["name"]) == ("Deployment", "baton-gateway")]
+    labels = gateway["spec"]["template"]["metadata"]["labels"]
+    ports = {
+        port["port"]
+        for each in found
+        if each["kind"] == "NetworkPolicy" and selects(each["spec"]["podSelector"], labels)
+        for rule in each["spec"].get("egress", ())
+        for port in rule["ports"]
+    }
+    assert (443 in ports) is reaches
+
+
+def test_a_gateway_that_ends_takes_requests_until_no_node_sends_some_and_has_time_for_them() -> None:
+    for pod in components("helm/production", "gateway").values():
+        command, seconds = container(pod)["lifecycle"]["preStop"]["exec"]["command"]
+        assert command == "sleep"
+        assert int(seconds) + GRACE_SECONDS < pod["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.parametrize("layout", ["production", "versions", "team"])
+def test_the_command_that_the_notes_of_the_chart_name_runs_in_a_worker_of_each_layout(
+    layout: str, tmp_path: Path
+) -> None:
+    shutil.copytree(CHART, chart := tmp_path / "chart")
+    notes = chart / "templates" / "NOTES.txt"
+    # As a resource, because Helm shows notes only when it has reached a cluster.
+    notes.with_name("notes.yaml").write_text("notes: |\n" + textwrap.indent(notes.read_text(), "  "))
+    values = CHART.parent / "layouts" / f"{layout}.yaml"
+    (rendered_notes,) = rendered("--values", values, "--show-only", "templates/notes.yaml", chart=chart)
+    (command,) = [line for line in rendered_notes["notes"].splitlines() if line.endswith("-- baton doctor")]
+    (selector,) = re.findall(r"--selector ([^\s)]+)", command)
+    wanted = {"matchLabels": dict(each.split("=") for each in selector.split(","))}
+    found = {name for name, pod in workloads(f"helm/{layout}") if selects(wanted, pod["metadata"]["labels"])}
+    assert found == {*workers(f"helm/{layout}")}
 
 
 def volume(folder: Path, files: Mapping[str, str]) -> Path:

@@ -12,6 +12,11 @@ app.kubernetes.io/name: baton
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- /* A value as quoted text. Helm reads numbers as float64, which `toString` writes as 2e+07; `toJson` doesn't. */}}
+{{- define "baton.text" -}}
+{{ ternary . (toJson .) (kindIs "string" .) | quote }}
+{{- end }}
+
 {{- define "baton.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
@@ -73,11 +78,14 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{- /* The variables of all pods: the settings, and the key of Temporal. */}}
+{{- /* The variables of workers and gateways: the settings, and the keys of Temporal and of the bucket of long values. */}}
 {{- define "baton.environment" -}}
 - configMapRef: {name: {{ .Release.Name }}-settings}
 {{- with .Values.secrets.temporal }}
 - secretRef: {name: {{ . }}, optional: true} # TEMPORAL_API_KEY
+{{- end }}
+{{- with .Values.secrets.storage }}
+- secretRef: {name: {{ . }}, optional: true} # AWS_…
 {{- end }}
 {{- end }}
 
