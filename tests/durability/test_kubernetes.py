@@ -628,6 +628,35 @@ def test_the_overlay_of_the_documents_can_be_built_on_each_overlay(overlay: str,
     assert names == {settings["metadata"]["name"]}
 
 
+def test_the_versions_of_the_documents_have_workers_of_their_own_and_share_the_rest(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "kubernetes.md").read_text()
+    (sample,) = re.findall(r"^```yaml\n# v2/kustomization\.yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    up = "../" * len(tmp_path.parts[1:])
+    source = "https://git.example.com/baton//deploy/kubernetes/worker"
+    for name in ("v1", "v2"):
+        (tmp_path / name).mkdir()
+        written = sample.replace(source, f"../{up}{(FOLDER / 'worker').relative_to('/')}").replace("v2", name)
+        (tmp_path / name / "kustomization.yaml").write_text(written)
+    shared = {"namespace": "baton", "resources": [f"{up}{(FOLDER / 'base').relative_to('/')}", "v1", "v2"]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(shared))
+    found = kustomize(tmp_path)
+    pods = {each["metadata"]["name"]: each["spec"]["template"] for each in found if each["kind"] == "Deployment"}
+    assert pods.keys() == {"baton-worker-v1", "baton-worker-v2"}
+    for each in found:
+        if each["kind"] in ("Deployment", "PodDisruptionBudget"):
+            selected = [
+                name for name, pod in pods.items() if selects(each["spec"]["selector"], pod["metadata"]["labels"])
+            ]
+            assert selected == [each["metadata"]["name"]]
+    for name, pod in pods.items():
+        own = {each["name"]: each["value"] for each in container(pod["spec"])["env"] if "value" in each}
+        assert own == {"BATON_DEPLOYMENT": "baton", "BATON_BUILD_ID": name.removeprefix("baton-worker-")}
+    made = {each["metadata"]["name"] for each in found if each["kind"] == "ConfigMap"}
+    assert {*re.findall(r'"configMap(?:Ref)?": \{"name": "([^"]+)"', json.dumps([*pods.values()]))} == made
+    base = [each for each in built("small") if each["kind"] == "NetworkPolicy"]
+    assert [each for each in found if each["kind"] == "NetworkPolicy"] == base, "its DNS has no version"
+
+
 def test_the_values_of_the_documents_are_rendered(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "kubernetes.md").read_text()
     samples = re.findall(r"^```yaml\n(# values.*?)^```", text, re.MULTILINE | re.DOTALL)
