@@ -59,7 +59,14 @@ class Caller:
     @property
     def digest(self) -> str:
         """A digest of who it is, by which Temporal finds its runs: attributes are not encrypted."""
-        return hashlib.sha256(f"{self.account}\n{self.name}".encode()).hexdigest()[:32]
+        return self._digest()
+
+    def digest_with(self, text: str) -> str:
+        """The same with a text of the caller, such as the key of a request."""
+        return self._digest(text)
+
+    def _digest(self, *more: str) -> str:
+        return hashlib.sha256("\n".join([str(self.account), self.name, *more]).encode()).hexdigest()[:32]
 
     def may_use(self, catalog: Catalog, use: Use) -> bool:
         """Whether the Roles in the manifests permit the caller's account to use a resource."""

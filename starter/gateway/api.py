@@ -129,6 +129,9 @@ class ApiOperation:
     """The model of the response; None for a stream of events."""
 
     created: bool = False
+    once: bool = False
+    """Whether it is carried out once for an Idempotency-Key, as is each that creates something."""
+
     query: Sequence[str] = ()
 
     @property
@@ -200,7 +203,9 @@ class Api:
             ApiOperation(
                 "GET", f"{run}/diff/{{other}}", "Get the difference between two runs", self.diff, answer=Difference
             ),
-            ApiOperation("POST", f"{run}/steer", "Send a message into a run", self.steer, SteerMessage, Empty),
+            ApiOperation(
+                "POST", f"{run}/steer", "Send a message into a run", self.steer, SteerMessage, Empty, once=True
+            ),
             ApiOperation("POST", f"{run}/pause", "Pause a run", self.pause, answer=Empty),
             ApiOperation("POST", f"{run}/resume", "Resume a run", self.resume, answer=Empty),
             ApiOperation("POST", f"{run}/terminate", "End a run", self.terminate, StopMessage, Empty),
@@ -359,10 +364,11 @@ class Api:
         return await unless_disconnected(request, compare())
 
     async def steer(self, request: Request) -> BaseModel:
-        """Sends a message into the discussion."""
+        """Sends a message into the discussion; with the same Idempotency-Key again, only once."""
         run = await self._run(request)
         body = await read_body(request, SteerMessage)
-        await run.steer(body.text)
+        key = request.headers.get(IDEMPOTENCY_KEY)
+        await run.steer(body.text, request=f"steer-{caller_of(request).digest_with(key)}" if key else None)
         return Empty()
 
     async def pause(self, request: Request) -> BaseModel:
@@ -465,7 +471,7 @@ def openapi(operations: Sequence[ApiOperation]) -> dict[str, Any]:
         parameters = [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
         ] + [{"name": name, "in": "query", "schema": {"type": "string"}} for name in each.query]
-        if each.created:
+        if each.created or each.once:
             parameters.append({"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}})
         content = (
             {"application/json": {"schema": _reference(each.answer)}} if each.answer else {"text/event-stream": event}

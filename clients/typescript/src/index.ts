@@ -5,6 +5,7 @@ import {
   ApplicationFailure,
   CancelledFailure,
   type Client,
+  QueryNotRegisteredError,
   WorkflowFailedError,
   type WorkflowHandle,
   WorkflowNotFoundError,
@@ -229,7 +230,7 @@ export class Run<T = string> {
 
   /** What waits for an approval, in this run and in the runs below it, the oldest first. */
   async approvals(): Promise<PendingDecision[]> {
-    return (await this.pending()).filter((decision) => decision.kind !== "question");
+    return (await this.pending()).filter(({ kind = "approval" }) => kind === "approval" || kind === "budget");
   }
 
   /** Questions to people, in this run and in the runs below it, the oldest first. */
@@ -305,8 +306,18 @@ export class Run<T = string> {
 
 async function pendingIn(client: Client, handle: WorkflowHandle): Promise<PendingDecision[]> {
   const status = await handle.query<Status>("status");
-  const children = (status.waitingRuns ?? []).map((id) => pendingIn(client, client.workflow.getHandle(id)));
+  const children = (status.waitingRuns ?? []).map((id) => pendingBelow(client, client.workflow.getHandle(id)));
   return [...(status.pendingDecisions ?? []), ...(await Promise.all(children)).flat()];
+}
+
+/** The same of a run below; one that has just ended, or is gone, has none. */
+async function pendingBelow(client: Client, handle: WorkflowHandle): Promise<PendingDecision[]> {
+  try {
+    return await pendingIn(client, handle);
+  } catch (error) {
+    if (error instanceof WorkflowNotFoundError || error instanceof QueryNotRegisteredError) return [];
+    throw error;
+  }
 }
 
 async function update<N extends keyof Updates>(

@@ -20,6 +20,7 @@ export function RunActs({ run, status, onDone = () => {} }) {
   const [dialog, setDialog] = useState(null);
   const [error, setError] = useState(null);
   const [sent, setSent] = useState("");
+  const postOnce = usePostOnce();
   const act = (operation, body) => async () => {
     await post(pathOf(run, operation), body);
     setDialog(null);
@@ -31,7 +32,7 @@ export function RunActs({ run, status, onDone = () => {} }) {
   return html`
     <div class="acts">
       <${Steer} onSend=${async (text) => {
-        await post(pathOf(run, "steer"), { text });
+        await postOnce(pathOf(run, "steer"), { text });
         setSent("The next speaker reads your message.");
         onDone();
       }} />
@@ -70,7 +71,7 @@ function Steer({ onSend }) {
   const send = async () => {
     if (!text.trim()) return;
     await onSend(text);
-    setText("");
+    setText((now) => (now === text ? "" : now)); // what was written meanwhile stays
   };
   return html`
     <div class="composer">
@@ -160,6 +161,7 @@ export function Decision({ decision, run, refusal, onDone = () => {} }) {
   if (decision.decision && !outcome) return html`<p class="done">This was decided${decision.decision.by ? ` by ${visible(decision.decision.by)}` : ""}. The run continues.</p>`;
   if (outcome) return html`<p class="done" role="status">${outcome}</p>`;
   const done = (text) => {
+    forgetDrafts(run, decision);
     setOutcome(text);
     onDone();
   };
@@ -171,6 +173,22 @@ export function Decision({ decision, run, refusal, onDone = () => {} }) {
       ${kindOf(decision) === "question" ? html`<${Question} ...${parts} />` : html`<${Approval} ...${parts} />`}
       ${decision.until && html`<p class="small muted">It waits until <${Time} at=${decision.until} form="date" />.</p>`}
     </div>`;
+}
+
+const drafts = new Map();
+
+/** State of the form of a decision that outlives the form: a list folds it, and a long page takes it out of the document. */
+function useDraft(run, decision, name, initial) {
+  const id = `${run}\n${decision.id}\n${name}`;
+  const [value, setValue] = useState(drafts.has(id) ? drafts.get(id) : initial);
+  return [value, (next) => {
+    drafts.set(id, next);
+    setValue(next);
+  }];
+}
+
+function forgetDrafts(run, decision) {
+  for (const id of drafts.keys()) if (id.startsWith(`${run}\n${decision.id}\n`)) drafts.delete(id);
 }
 
 /** The kind of a decision, which its JSON leaves out if it is an approval. */
@@ -224,10 +242,10 @@ function Approval({ decision: listed, run, onDone }) {
   const loaded = useLoaded(async (signal) => (
     isCut ? (await get(pathOf(run, `decisions/${encodeURIComponent(listed.id)}`), {}, { signal })).decision : listed
   ), [listed.id, isCut]);
-  const [isEdited, setEdited] = useState(false);
-  const [edited, setEditedText] = useState(null);
-  const [reason, setReason] = useState("");
-  const [remember, setRemember] = useState(false);
+  const [isEdited, setEdited] = useDraft(run, listed, "isEdited", false);
+  const [edited, setEditedText] = useDraft(run, listed, "edited", null);
+  const [reason, setReason] = useDraft(run, listed, "reason", "");
+  const [remember, setRemember] = useDraft(run, listed, "remember", false);
   const [error, setError] = useState(null);
   const decision = loaded.value;
   if (!decision) return loaded.error ? html`<${ErrorText} error=${loaded.error} retry=${loaded.reload} />` : html`<${Loading} what="the arguments" />`;
@@ -299,7 +317,7 @@ const SCHEMA_IN_TEXT = "Reply with JSON that matches this schema: "; // as in ac
 
 /** A question to a person, or of a server, with the form for its reply. */
 function Question({ decision, run, onDone }) {
-  const [reply, setReply] = useState("");
+  const [reply, setReply] = useDraft(run, decision, "reply", "");
   const [error, setError] = useState(null);
   const schema = decision.replySchema ?? decision.outputSchema;
   const isTyped = Boolean(schema) || (!decision.askedBy && decision.question?.split("\n\n").some((part) => part.startsWith(SCHEMA_IN_TEXT)));
@@ -314,7 +332,7 @@ function Question({ decision, run, onDone }) {
   return html`
     ${asked && html`<${Words} as="p" class="question" text=${asked} />`}
     ${schema
-      ? html`<${SchemaForm} schema=${schema} onChange=${setReply} />`
+      ? html`<${SchemaForm} schema=${schema} text=${reply} onChange=${setReply} />`
       : isTyped ? html`
         <p class="muted small">The schema of the reply is too long for a form. The question shows its beginning; the reply is checked against all of it.</p>
         <${JsonReply} text=${reply} onChange=${setReply} />`
@@ -331,6 +349,7 @@ function Question({ decision, run, onDone }) {
 
 /** The form that starts a run of a team or an agent. */
 export function StartPage({ target: asked }) {
+  const [wanted, setWanted] = useState(asked);
   const { value, error, reload } = useLoaded((signal) => get("/targets", {}, { signal }));
   if (!value) return error ? html`<${ErrorText} error=${error} retry=${reload} />` : html`<${Loading} what="the teams" />`;
   if (!value.targets.length) {
@@ -339,16 +358,20 @@ export function StartPage({ target: asked }) {
         Start a worker with teams and agents, and serve them: label them with <code>baton/serve: "true"</code>, or name their namespace in <code>BATON_GATEWAY_NAMESPACES</code>.
       <//>`;
   }
-  const chosen = value.targets.find((target) => target.id === asked) ?? (asked ? null : value.targets[0]);
+  const chosen = value.targets.find((target) => target.id === wanted) ?? (wanted ? null : value.targets[0]);
+  const choose = (id) => {
+    setWanted(id);
+    history.replaceState(null, "", `#/start/${id}`); // no new page: what was written stays
+  };
   return html`
     <div class="narrow">
       <div class="page-head"><h1>Start a run</h1></div>
-      ${asked && !chosen && html`<${ErrorText} error=${`There is no ${asked} here, or you may not use it. Choose another one.`} />`}
-      <${StartForm} key=${chosen?.id} targets=${value.targets} target=${chosen} />
+      ${wanted && !chosen && html`<${ErrorText} error=${`There is no ${wanted} here, or you may not use it. Choose another one.`} />`}
+      <${StartForm} targets=${value.targets} target=${chosen} onTarget=${choose} />
     </div>`;
 }
 
-function StartForm({ targets, target }) {
+function StartForm({ targets, target, onTarget }) {
   const [text, setText] = useState("");
   const [parameters, setParameters] = useState({});
   const [files, setFiles] = useState([]);
@@ -357,10 +380,11 @@ function StartForm({ targets, target }) {
   const postOnce = usePostOnce();
   const start = async () => {
     if (!text.trim()) throw new Error("Write a question first.");
+    const known = Object.entries(parameters).filter(([name]) => target.parameters?.includes(name));
     const body = {
       target: target.id,
       input: await withFiles(text, files),
-      ...(Object.keys(parameters).length ? { parameters } : {}),
+      ...(known.length ? { parameters: Object.fromEntries(known) } : {}),
       ...optional(more),
     };
     const run = await postOnce("/runs", body);
@@ -371,7 +395,7 @@ function StartForm({ targets, target }) {
     <div class="stack">
       <${Field} label="Team or agent" hint=${target && visible(target.description)}>
         ${(field) => html`
-          <select ...${field} value=${target?.id ?? ""} onChange=${(event) => { location.hash = `#/start/${event.currentTarget.value}`; }}>
+          <select ...${field} value=${target?.id ?? ""} onChange=${(event) => onTarget(event.currentTarget.value)}>
             ${!target && html`<option value="">Choose one</option>`}
             ${["team", "agent"].map((kind) => html`
               <optgroup key=${kind} label=${kind === "team" ? "Teams" : "Agents"}>
@@ -490,14 +514,14 @@ export function ChatPage({ target }) {
   const [chat, setChat] = useState(() => storedChat(target));
   const [text, setText] = useState("");
   const [error, setError] = useState(null);
-  const [isAnswering, setAnswering] = useState(false);
+  const [isAnswering, setAnswering] = useState(chat.runs.length > 0); // the last one of a page that was loaded again
   const postOnce = usePostOnce();
   useEffect(() => sessionStorage.setItem(`baton.chat.${target}`, JSON.stringify(chat)), [chat]);
   const ask = async () => {
     if (!text.trim()) return;
     const run = await postOnce("/runs", { target, input: text, conversation: chat.conversation });
     setChat((before) => ({ ...before, runs: [...before.runs, { id: run.id, question: text }] }));
-    setText("");
+    setText((now) => (now === text ? "" : now));
     setAnswering(true);
   };
   const onKey = (event) => {
@@ -572,7 +596,7 @@ function Exchange({ run, onEnd }) {
       ${live.map((part) => html`<div key=${part.call} class="said"><${Speaker} name=${part.speaker} /><${Words} as="p" text=${part.text} /></div>`)}
       ${state.end === null && !live.length && !error && html`<p class="muted" role="status">${state.connected ? "Thinking…" : "The connection is lost. Trying again…"}</p>`}
       ${(waits.value ?? []).map((each) => html`
-        <div key=${each.decision.id} class="card stack"><h3><${DecisionTitle} decision=${each.decision} /></h3><${Decision} decision=${each.decision} run=${run.id} /></div>`)}
+        <div key=${each.decision.id} class="card stack"><h3><${DecisionTitle} decision=${each.decision} /></h3><${Decision} decision=${each.decision} run=${run.id} refusal=${each.refusal} /></div>`)}
       ${state.end?.error && html`<${ErrorText} error=${state.end.error} />`}
       <${ErrorText} error=${error} />
       <p class="small muted"><a href=${`#/runs/${encodeURIComponent(run.id)}`}>Open the run</a>${state.end?.turns ? ` · ${count(state.end.turns, "turn")}` : ""}</p>

@@ -33,14 +33,16 @@ export function hasKey() {
   return sessionStorage.getItem(KEY) !== null;
 }
 
+/** Forgets the key, and what was written with it in this tab: the next person may be another one. */
 export function forgetKey() {
-  sessionStorage.removeItem(KEY);
+  for (const name of Object.keys(sessionStorage)) if (name.startsWith("baton.")) sessionStorage.removeItem(name);
 }
 
 /** Asks for a key, once for all requests that wait for it. */
 function newKey(reason) {
   asking ??= askForKey(reason).then((key) => {
     if (key === null) throw new ApiError("This gateway needs a key.", { status: 401, code: "invalid_api_key" });
+    if (hasKey() && sessionStorage.getItem(KEY) !== key) forgetKey();
     sessionStorage.setItem(KEY, key);
   }).finally(() => { asking = null; });
   return asking;

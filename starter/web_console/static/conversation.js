@@ -143,7 +143,7 @@ function labelOf(item) {
   return { note: "Note", message: "Message", wait: "Wait", steered: "Message to the run", end: "End of the run" }[item.type];
 }
 
-/** One item of a conversation. `root` is the id of the run, and `decisions` are those that wait for people. */
+/** One item of a conversation. `root` is the id of the run, and `decisions` those of the inbox. */
 export function Item({ item, root, decisions, onDecided }) {
   const context = { root, decisions, onDecided };
   switch (item.type) {
@@ -390,7 +390,8 @@ const OUTCOMES = { approved: "approved", rejected: "rejected", replied: "answere
 function Wait({ wait, context }) {
   const { event, ended } = wait;
   const who = event.speaker?.split("/").at(-1);
-  const pending = !ended && context.decisions.find((each) => each.id === event.wait);
+  const waiting = ended ? null : context.decisions.find((each) => each.decision.id === event.wait);
+  const pending = waiting?.decision;
   const asked = event.kind === "question" || !event.tool ? event.text : null;
   return html`
     <div class=${`wait${ended ? "" : " is-waiting"}`}>
@@ -403,7 +404,7 @@ function Wait({ wait, context }) {
       </p>
       ${asked && event.kind !== "pause" && !pending && html`<${Words} as="p" text=${asked} />`}
       ${event.tool && event.text && !pending && html`<${Folded} class="small" summary="Arguments"><${Words} as="pre" class="code-block" text=${pretty(event.text)} /><//>`}
-      ${pending && html`<${Decision} decision=${pending} run=${context.root} onDone=${context.onDecided} />`}
+      ${pending && html`<${Decision} decision=${pending} run=${context.root} refusal=${waiting.refusal} onDone=${context.onDecided} />`}
       ${ended?.reason && html`<p class="small"><${Words} text=${ended.reason} /></p>`}
       ${ended?.text && event.kind !== "client_tool" && html`<${Said} text=${ended.text} />`}
     </div>`;

@@ -133,9 +133,9 @@ export function isJson(text) {
  * A form for a reply with a JSON Schema, or the reply as JSON, which any schema allows. `onChange` receives the reply as
  * JSON text; it is empty until all is there.
  */
-export function SchemaForm({ schema: root, onChange }) {
-  const [values, setValues] = useState(() => defaultsOf(root, root));
-  const [text, setText] = useState(null);
+export function SchemaForm({ schema: root, text: written = "", onChange }) {
+  const [values, setValues] = useState(() => (isJson(written) ? JSON.parse(written) : defaultsOf(root, root)));
+  const [text, setText] = useState(written && !isJson(written) ? written : null);
   const schema = resolved(root, root);
   const emit = (next) => {
     setValues(next);

@@ -167,7 +167,7 @@ export function RunPage({ id, query }) {
   const status = polled.value?.status;
   const waits = status?.phase === "InputRequired" && !ended;
   const inbox = usePolled(async (signal) => (waits ? (await get("/inbox", {}, { signal })).waiting : []), waits ? POLL : null, [id, waits]);
-  const decisions = (inbox.value ?? []).filter((each) => each.root === id).map((each) => each.decision);
+  const decisions = (inbox.value ?? []).filter((each) => each.root === id);
   const wantsMore = view === "lanes" && state && !state.isWhole && !state.isLoading && !state.isLoadingBefore && !state.error && state.events.length < IN_LANES;
   useEffect(() => { if (wantsMore) state.earlier(); }, [wantsMore]);
   const onDecided = () => {

@@ -252,7 +252,8 @@ function NewManifest({ kind }) {
  * Edits a manifest: the gateway judges the text while it is written, as `baton apply` would, and draws it.
  * `newest` is the version that is replaced, `info` the manifest, or null for a new one.
  */
-function Editor({ title, text: original, newest, info }) {
+function Editor({ title, text: loaded, newest: loadedVersion, info }) {
+  const [{ original, newest }] = useState({ original: loaded, newest: loadedVersion }); // what the person has begun with
   const [text, setText] = useState(original);
   const [error, setError] = useState(null);
   const area = useRef(null);

@@ -284,7 +284,7 @@ function useAlive() {
 
 /**
  * What `load(signal)` returns, again whenever one of `inputs` changes: `{value, error, isLoading, reload}`.
- * The value of before stays until there is a new one.
+ * The value of before stays until there is a new one. It does not change under a form that a person fills in.
  */
 export function useLoaded(load, inputs = []) {
   return usePolled(load, null, inputs);
@@ -298,7 +298,7 @@ export function usePolled(load, interval, inputs = []) {
     const controller = new AbortController();
     let again = new AbortController();
     wake.current = () => again.abort();
-    const onVisible = () => { if (!document.hidden) again.abort(); };
+    const onVisible = () => { if (!document.hidden && interval !== null) again.abort(); };
     document.addEventListener("visibilitychange", onVisible);
     (async () => {
       let failures = 0;
