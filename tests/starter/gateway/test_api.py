@@ -388,6 +388,17 @@ async def test_what_is_in_the_files_of_a_worker_stays_for_a_while_if_only_others
             await targets.find(LOCAL, "agent/late")
 
 
+async def test_a_message_that_is_sent_again_with_its_key_arrives_once(shop: GatewayServer) -> None:
+    run = await shop.post("/runs", {"target": "buyer", "input": "Buy desks."}, 201)
+    await waiting(shop)
+    path = f"/runs/{run['id']}"
+    for key in ("first", "first", "second"):
+        await shop.post(f"{path}/steer", {"text": "Hurry."}, idempotency_key=key)
+    await shop.post(f"{path}/terminate", {"reason": "Enough.", "now": True})
+    steered = [event for event in await shop.finished(run["id"]) if event["event"] == "steered"]
+    assert len(steered) == 2
+
+
 async def test_what_controls_a_run_tells_who_has_sent_it(shop: GatewayServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "baton.runs")
     run = await shop.post("/runs", {"target": "buyer", "input": "Buy desks."}, 201)

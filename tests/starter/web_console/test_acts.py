@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -248,6 +249,30 @@ async def test_a_question_to_a_member_is_answered(browser: Browser, env: Environ
         assert "Yes, if it is dry." in said
 
 
+async def test_a_reply_that_is_half_written_stays_while_its_form_is_folded(browser: Browser, env: Environment) -> None:
+    async with served(env) as gateway, open_page(browser, gateway.url) as page:
+        gateway.env.script(line("one", "Let us rent it."), line("two", "Signed."))
+        await start(gateway, "court")
+        await page.get_by_label("Your reply").fill("Yes, if")
+        await page.get_by_role("button", name="Fold").click()
+        await expect(page.get_by_label("Your reply")).to_have_count(0)
+        await page.get_by_role("button", name="Decide").click()
+        await expect(page.get_by_label("Your reply")).to_have_value("Yes, if")
+
+
+async def test_what_was_written_stays_when_another_team_is_chosen(browser: Browser, env: Environment) -> None:
+    async with served(env) as gateway, open_page(browser, f"{gateway.url}/#/start/agent/greeter") as page:
+        gateway.env.script(line("one", "Hello."))
+        await page.get_by_label("Question or task").fill("Who is there?")
+        await page.get_by_label("Parameter language").fill("Dutch")
+        await page.get_by_label("Team or agent").select_option("agent/one")
+        await expect(page).to_have_url(re.compile("#/start/agent/one$"))
+        await expect(page.get_by_label("Question or task")).to_have_value("Who is there?")
+        await page.get_by_role("button", name="Start", exact=True).click()
+        await expect(page.get_by_text("Hello.").first).to_be_visible()
+        assert gateway.env.model.requests[-1].body["messages"][-1]["content"] == "Who is there?"
+
+
 async def test_a_member_with_a_schema_replies_in_a_form(browser: Browser, env: Environment) -> None:
     schema = {
         "type": "object",
@@ -412,6 +437,28 @@ async def test_a_chat_shows_a_question_that_the_inbox_learns_of_later(browser: B
         await page.get_by_role("button", name="Reply").click()
         await expect(page.get_by_text("Signed.")).to_be_visible()
         await expect(page.get_by_label("Your reply")).to_have_count(0)
+
+
+async def test_what_is_written_while_a_message_is_sent_stays(browser: Browser, env: Environment) -> None:
+    async with served(env) as gateway:
+        gateway.env.script(line("buyer", call("send", input="desks"), "Done."), line("shop", "Sent."))
+        run = await start(gateway, "buyer")
+        await waiting(gateway)
+        async with open_page(browser, f"{gateway.url}/#/runs/{run}") as page:
+            held = asyncio.Event()
+
+            async def hold(route: Route) -> None:
+                await held.wait()
+                await route.continue_()
+
+            await page.route("**/steer", hold)
+            message = page.get_by_label("A message into the discussion")
+            await message.fill("Hurry.")
+            await page.get_by_role("button", name="Send").click()
+            await message.fill("And be careful.")
+            held.set()
+            await expect(page.get_by_text("The next speaker reads your message.")).to_be_visible()
+            await expect(message).to_have_value("And be careful.")
 
 
 async def test_an_act_that_comes_too_late_says_so(browser: Browser, env: Environment) -> None:

@@ -41,8 +41,10 @@ async def test_a_key_is_asked_for_once_and_used_for_all(
         await expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
         await expect(page.get_by_role("button", name="sign out")).to_contain_text("ann")
         assert keys["ann"] not in page.url
+        await page.evaluate("sessionStorage.setItem('baton.chat.agent/one', '{}')")
         await page.get_by_role("button", name="sign out").click()
         await expect(dialog.get_by_label("Key")).to_be_visible()
+        assert await page.evaluate("Object.keys(sessionStorage)") == [], "the next person sees no chat of this one"
 
 
 async def test_a_run_links_to_temporals_ui_and_to_its_trace(browser: Browser, served_env: Environment) -> None:

@@ -104,6 +104,9 @@ async def test_a_manifest_that_another_has_changed_is_not_overwritten(browser: B
         await area.fill(mine)
         await expect(page.get_by_text("It can be stored.")).to_be_visible()
         await write(gateway, {**CREW, "spec": {**CREW["spec"], "maxTurns": 7}}, 2)
+        await page.evaluate(
+            "document.dispatchEvent(new Event('visibilitychange'))"
+        )  # as on the way back from another tab
         await page.get_by_role("button", name="Save to the store").click()
         await expect(page.get_by_role("alert")).to_contain_text("version 3 was written meanwhile")
         assert await area.input_value() == mine
