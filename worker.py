@@ -87,7 +87,7 @@ from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
 from .resources.secret import Secrets
 from .resources.validation import Registered
-from .temporal.activity import SingleFlight
+from .temporal.activity import OwnClient, SingleFlight
 from .temporal.bounded_process import check_processes, close_idle
 from .temporal.client import ConnectionFailed, connect, with_external_storage
 from .temporal.encryption import Keys
@@ -338,7 +338,7 @@ async def open_parts(
             waits_for_rows=not journal_identity.replaces,
             personal_data=personal_data,
         )
-        interceptors: list[Interceptor] = [redaction, single_flight]
+        interceptors: list[Interceptor] = [OwnClient(shared.client), redaction, single_flight]
         if spans:
             interceptors += [TracedWorkflows(spans.take), TracedActivities(spans)]
         meters = Meters(manifests, settings.task_queue)

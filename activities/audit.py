@@ -21,6 +21,7 @@ from ..contracts.requests import AuditRequest, AuditResult
 from ..contracts.scope import CALLER
 from ..journal.audit import AuditAction, AuditEntry, AuditLog
 from ..journal.journal import Journal
+from ..temporal.activity import own_client
 from ..temporal.executions import memo_of
 from .runtime.secrets import SecretStore
 
@@ -103,7 +104,7 @@ class AuditActivities:
         """Adds what the log does not have: how the run began and ended, and what clients have sent to it."""
         info = activity.info()
         keys = IdentityKeys.of({IDENTITY_KEY: self._secrets.environment(IDENTITY_KEY) or ""})
-        run = _Run(activity.client(), keys, info.workflow_id or "", info.workflow_run_id or "")
+        run = _Run(own_client(), keys, info.workflow_id or "", info.workflow_run_id or "")
         entries = [await _beginning(run, request.began)] if request.began else []
         entries += [entry async for entry in _requests(run)]
         if request.ended:

@@ -40,7 +40,7 @@ from ..journal.journal import Journal
 from ..resources.base import JsonObject
 from ..resources.catalog import Catalog, Resource
 from ..resources.strategies import OWN_WORKFLOWS
-from ..temporal.activity import idempotency_key, root_id
+from ..temporal.activity import idempotency_key, own_client, root_id
 from ..temporal.executions import run_tree
 from ..temporal.histories import ACTIVITY_SCHEDULED, CLOSED_ACTIVITY, workflow_tasks
 from ..temporal.search_attributes import KnownAttributes
@@ -87,7 +87,7 @@ class ForkActivities:
         """
         if self._outside:
             return await self._recorded(self._outside.forked(request.fork.run), request)
-        client = activity.client()
+        client = own_client()
         info = activity.info()
         fork = request.fork
         events = await events_up_to_point(client, fork)

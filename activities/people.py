@@ -26,6 +26,7 @@ from ..journal.journal import Journal
 from ..resources.base import JsonObject
 from ..resources.member import Member
 from ..resources.strategies import OWN_WORKFLOWS
+from ..temporal.activity import own_client
 from ..temporal.executions import execution_chain, first_run_id, memo_of
 from .context.lookup import find_team
 from .context.output_schema import schema_errors
@@ -82,7 +83,7 @@ class PeopleActivities:
             refusal = f"{name} can't be verified: no gateway with a {IDENTITY_KEY} of the workers has signed this"
             return CheckIdentityResult(refusal=refusal)
         if request.not_requester:
-            requesters = [each async for each in _requesters(activity.client(), keys, request.root)]
+            requesters = [each async for each in _requesters(own_client(), keys, request.root)]
             if None in requesters:
                 refusal = (
                     "it is not verified who started the run, so nobody is known to be another person: start it "

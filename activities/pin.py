@@ -51,7 +51,7 @@ from ..resources.validation import (
     unsupported_settings,
     violations,
 )
-from ..temporal.activity import root_id, workflow_id
+from ..temporal.activity import own_client, root_id, workflow_id
 from ..temporal.executions import memo_of
 from ..temporal.search_attributes import KnownAttributes
 from ..temporal.threads import COMPUTING
@@ -353,7 +353,7 @@ class Pin:
         if not catalog.has_contributions:
             return None
         info = activity.info()
-        handle = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        handle = own_client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
         description = await handle.describe()
         try:
             memo = await memo_of(description)

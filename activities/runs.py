@@ -39,7 +39,7 @@ from ..journal.schema import copies
 from ..resources.base import JsonObject
 from ..resources.budget import NANO
 from ..resources.tool import OWN_ACTIVITIES
-from ..temporal.activity import idempotency_key
+from ..temporal.activity import idempotency_key, own_client
 from ..temporal.executions import RunExecution, delete_execution, delete_pushes, run_tree
 from ..temporal.search_attributes import quoted
 
@@ -87,7 +87,7 @@ class RunActivities:
 
         A row that nobody reads, after those of the failed run, keeps them from being deleted with that run.
         """
-        client = activity.client()
+        client = own_client()
         info = activity.info()
         run = await _last_execution(client, info.workflow_id or "", request.run)
         if run.status not in RETRIED:
@@ -107,7 +107,7 @@ class RunActivities:
 
         Only Temporal has the failed attempts of an activity that is being retried.
         """
-        client = activity.client()
+        client = own_client()
         failures = await asyncio.gather(*(_last_failure(client, run, MAX_DEPTH) for run in request.runs))
         return LastFailures(by_run={run: cause for run, cause in zip(request.runs, failures, strict=True) if cause})
 
@@ -118,7 +118,7 @@ class RunActivities:
         Rows that other runs continue from are not deleted, nor those of an execution that was reset, nor those of a
         later run with the same workflow id. A retry deletes the rest.
         """
-        client = activity.client()
+        client = own_client()
         tree = await _closed_tree(client, request)
         runs = {request.run_id, *(execution.run_id for execution in tree)}
         journal_kept = await _is_any_reset(client, tree, runs) or not await self._delete_rows(client, runs)

@@ -17,7 +17,7 @@ from ..contracts.errors import BatonError
 from ..contracts.requests import AdmitRequest, AdmitResult, ReleaseRequest, ReleaseResult
 from ..journal.journal import Journal
 from ..journal.quotas import Admissions, KnownRun, QuotaWaits, RunLimit
-from ..temporal.activity import workflow_id
+from ..temporal.activity import own_client, workflow_id
 from ..temporal.search_attributes import quoted
 from .context.metering import Meters, quota_reached, run_limits, waiting_text
 
@@ -90,7 +90,7 @@ class TenantActivities:
         """Frees the places of runs that have ended, and wakes as many others, but none that has ended as well."""
         woken = 0
         ended = list[str]()
-        client = activity.client()
+        client = own_client()
         while runs:
             ended += runs
             following = await self._admissions.release(runs)
@@ -107,7 +107,7 @@ class TenantActivities:
         if now - self._checked.get(limit.id, -CHECK_SECONDS) < CHECK_SECONDS:
             return False
         self._checked[limit.id] = now
-        client = activity.client()
+        client = own_client()
         runs = await self._admissions.to_check(limit, MAX_CHECKED)
         are_open = await asyncio.gather(*(_is_open(client, run) for run in runs))
         ended = [run.run for run, is_open in zip(runs, are_open, strict=True) if not is_open]

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from temporalio import activity
 from temporalio.api.enums.v1 import PendingActivityState
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import RetryPolicy
 from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
@@ -194,6 +194,38 @@ class StreamingCall:
         return await self.heartbeat.streamed()
 
 
+_client: ContextVar[Client] = ContextVar("client")
+
+
+def own_client() -> Client:
+    """The client of the worker, with Baton's types, keys and external storage.
+
+    ``activity.client()`` is that of the application if it has added Baton to a worker by the plugin: the SDK passes
+    the one that the worker was made with, whatever a plugin changes.
+    """
+    return _client.get()
+
+
+class OwnClient(Interceptor):
+    """Gives activities the client that ``own_client`` returns."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # SDK's
+        return _ActivitiesWithClient(super().intercept_activity(next), self._client)
+
+
+class _ActivitiesWithClient(ActivityInboundInterceptor):
+    def __init__(self, next_interceptor: ActivityInboundInterceptor, client: Client) -> None:
+        super().__init__(next_interceptor)
+        self._client = client
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
+        _client.set(self._client)
+        return await self.next.execute_activity(input)
+
+
 @dataclass
 class _Flight:
     task: asyncio.Task[Any]
@@ -289,7 +321,7 @@ async def _is_awaited() -> bool:
     if details is None or details.cancel_requested or details.worker_shutdown or info.workflow_id is None:
         return False
     try:
-        run = await activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id).describe()
+        run = await own_client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id).describe()
     except RPCError:
         return True
     pending = run.raw_description.pending_activities if run.status is WorkflowExecutionStatus.RUNNING else ()

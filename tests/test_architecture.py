@@ -669,6 +669,14 @@ def _passes(needed: str, call: ast.Call, parents: dict[ast.AST, ast.AST]) -> boo
     return unpacked and any(isinstance(key, ast.Constant) and key.value == needed for key in keys)
 
 
+def test_activities_use_the_client_of_baton_and_not_that_of_an_application() -> None:
+    """A worker to which the plugin was added gives activities a client without Baton's types, keys and storage."""
+    calling = [
+        path_of(file) for file in FILES if "activity.client()" in file.read_text().replace("``activity.client()``", "")
+    ]
+    assert calling == []
+
+
 @pytest.mark.full
 def test_no_module_but_the_gate_connects_to_servers() -> None:
     connecting = {path_of(file): [*outside_the_gate(path_of(file), tree_of(file))] for file in FILES}

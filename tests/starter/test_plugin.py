@@ -21,17 +21,19 @@ from temporalio.service import TLSConfig
 from temporalio.worker import Replayer, Worker
 
 import baton
+from baton.activities.runtime.settings import Settings
 from baton.contracts.settings import SettingsError
 from baton.plugin import BatonPlugin, ChainedCodec, EncryptionCodec
 from baton.starter.runs.runs import find_run
 from baton.temporal.encryption import Key
-from baton.testing import Reply, Request, Script, ScriptedModel, ScriptLine, fake_runs
+from baton.testing import Reply, Request, Script, ScriptedModel, ScriptedToolCall, ScriptLine, fake_runs
 from tests.harness.claims import Claim, Control, Decision, Question, Untyped, pay
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer
 from tests.harness.killable_gateways import GatewayProcess
 from tests.harness.manifests import Writer
 from tests.harness.ports import own_port
+from tests.harness.postgres import execute
 from tests.harness.processes import baton as baton_command
 from tests.harness.processes import process_env
 from tests.harness.scrambled import SCRAMBLED, Scrambled
@@ -145,6 +147,32 @@ async def test_the_encryption_of_baton_is_chained_with_the_codec_of_the_applicat
     )
     async with application(address_of(client), tmp_path, answers(APPROVED), chained, **keys) as app:
         assert await app.run(Claim.run, "My bicycle was stolen.") == "paid 120"
+
+
+@pytest.mark.full
+async def test_the_audit_log_has_what_clients_with_keys_send_to_a_worker_whose_own_client_has_none(
+    client: Client, tmp_path: Path
+) -> None:
+    def answer(request: Request) -> Reply:
+        return (
+            Reply(text="Done.") if request.tool_results else Reply(calls=[ScriptedToolCall(name="ask", arguments={})])
+        )
+
+    settings = {"BATON_ENCRYPTION_KEYS": str(Key.generate("k1")), "BATON_AUDIT": "1"}
+    asks = {"type": "agent", "agent": {"name": "talker"}, "approval": {}, "inputSchema": {"type": "object"}}
+    brought = [agent("buyer", "ask"), agent("talker"), manifest("Tool", "ask", asks)]
+    async with application(address_of(client), tmp_path, ScriptedModel(answer), **settings) as app:
+        person = await Client.connect(address_of(client), plugins=[app.plugin])
+        given = {"agent": "buyer", "input": "Buy.", "resources": brought}
+        run = await person.start_workflow("agent", given, id=f"{app.queue}/agent", task_queue=app.queue)
+        while not (waiting := (await run.query("status")).get("pendingDecisions")):
+            await asyncio.sleep(0.05)
+        refusal = {"call": waiting[0]["id"], "approved": False, "reason": "No.", "by": "ann"}
+        await run.execute_update("approve", refusal)
+        await run.result()
+        journal = Settings.of({"BATON_HOME": str(tmp_path)}).journal
+        rows = await execute(journal, "select action, who from baton_audit where action in ('approve', 'deny')")
+    assert rows == [("deny", "ann")]
 
 
 async def test_an_application_without_the_plugin_asks_a_worker_of_baton_on_another_task_queue(
