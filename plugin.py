@@ -51,11 +51,8 @@ from .temporal.encryption import ChainedCodec as ChainedCodec
 from .temporal.encryption import EncryptionCodec as EncryptionCodec
 from .temporal.personal_data import RedactHook, redact_setting
 from .worker import log, open_worker_parts, sdk_worker, warn_of_missing
-from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOWS
+from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOW, WORKFLOWS
 from .workflows.run.tracing import TracedWorkflows
-
-WORKFLOW = "__temporal_workflow_definition"
-"""The attribute in which the SDK keeps what ``@workflow.defn`` says."""
 
 PASSED_THROUGH = ("baton", "pydantic", "pydantic_core")
 """Modules that the sandbox of the application's workflows does not import anew."""

@@ -14,11 +14,12 @@ from urllib.parse import quote
 import httpx
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
 from temporalio.service import TLSConfig
-from temporalio.worker import Replayer, Worker
+from temporalio.worker import Replayer, Worker, WorkerDeploymentConfig
 
 import baton
 from baton.activities.runtime.settings import Settings
@@ -27,6 +28,7 @@ from baton.plugin import BatonPlugin, ChainedCodec, EncryptionCodec
 from baton.starter.runs.runs import find_run
 from baton.temporal.encryption import Key
 from baton.testing import Reply, Request, Script, ScriptedModel, ScriptedToolCall, ScriptLine, fake_runs
+from baton.workflows.registry import WORKFLOW
 from tests.harness.claims import Claim, Control, Decision, Question, Untyped, pay
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer
@@ -147,6 +149,27 @@ async def test_the_encryption_of_baton_is_chained_with_the_codec_of_the_applicat
     )
     async with application(address_of(client), tmp_path, answers(APPROVED), chained, **keys) as app:
         assert await app.run(Claim.run, "My bicycle was stolen.") == "paid 120"
+
+
+@pytest.mark.parametrize("default", VersioningBehavior)
+async def test_a_versioned_worker_has_whatever_default_its_application_chooses(
+    client: Client, tmp_path: Path, default: VersioningBehavior
+) -> None:
+    """Without a default, each workflow type has to name its own behavior: Baton's do."""
+    version = WorkerDeploymentVersion(uuid.uuid4().hex, "v1")
+    worker = Worker(
+        client,
+        task_queue=uuid.uuid4().hex,
+        deployment_config=WorkerDeploymentConfig(
+            version, use_worker_versioning=True, default_versioning_behavior=default
+        ),
+        plugins=[BatonPlugin(settings={"BATON_HOME": str(tmp_path)})],
+    )
+    definitions = [getattr(each, WORKFLOW) for each in worker.config(active_config=True)["workflows"]]
+    behaviors = {each.name: each.versioning_behavior for each in definitions}
+    upgraded = {name for name, behavior in behaviors.items() if behavior is VersioningBehavior.AUTO_UPGRADE}
+    assert upgraded == {"expire", "notify"}
+    assert {*behaviors.values()} == {VersioningBehavior.PINNED, VersioningBehavior.AUTO_UPGRADE}
 
 
 @pytest.mark.full
