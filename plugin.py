@@ -31,6 +31,7 @@ from .activities.runtime.start_checks import (
     worker_identity,
 )
 from .activities.runtime.worker_process import run_all
+from .contracts.settings import check_private_names
 from .contracts.trace import SpanData
 from .journal.database import Database
 from .journal.external_storage import JournalStorageDriver, storage_drivers
@@ -135,6 +136,22 @@ class BatonPlugin(SimplePlugin):
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - SDK's
         """Opens what Baton's activities need, makes the checks of a worker, and runs the worker."""
+        check_private_names("temporalio", worker, ["_shutdown_complete_event"])
+        has_begun = False
+
+        async def begin(begun: Worker) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await next(begun)
+
+        try:
+            await self._run_checked(worker, begin)
+        except BaseException:
+            if not has_begun:  # else ``async with`` and ``shutdown`` would wait for its end, and nobody read the error
+                worker._shutdown_complete_event.set()
+            raise
+
+    async def _run_checked(self, worker: Worker, begin: Callable[[Worker], Awaitable[None]]) -> None:
         config = worker.config(active_config=True)
         parts = _late_parts(config)
         await check_manifests(config["client"], parts.settings, self._own.catalog)
@@ -143,7 +160,7 @@ class BatonPlugin(SimplePlugin):
             checking = asyncio.create_task(check)
             ending = asyncio.create_task(_shut_down_after_failure(worker, checking))
             try:
-                await next(worker)
+                await begin(worker)
             finally:
                 ending.cancel()
                 checking.cancel()

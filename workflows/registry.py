@@ -37,7 +37,8 @@ def _pinned(workflow_class: type) -> type:
 
     Otherwise a worker could only be made with a default for all types, which an application may not want for its own.
     """
-    own = {"run": vars(workflow_class)["run"], "__module__": workflow_class.__module__, "__doc__": workflow_class.__doc__}
+    run = vars(workflow_class)["run"]
+    own = {"run": run, "__module__": workflow_class.__module__, "__doc__": workflow_class.__doc__}
     subclass = type(workflow_class.__name__, (workflow_class,), own)  # the SDK wants ``run`` in the class itself
     return workflow_type(getattr(workflow_class, WORKFLOW).name, VersioningBehavior.PINNED)(subclass)
 

@@ -296,6 +296,11 @@ async def test_a_worker_with_the_plugin_makes_the_checks_of_a_worker(client: Cli
         worker = Worker(other, task_queue=app.queue, workflows=[Control], plugins=[plugin])
         with pytest.raises(SettingsError, match="was started with the journal"):
             await worker.run()
+        another = await Client.connect(address_of(client))
+        again = Worker(another, task_queue=app.queue, workflows=[Control], plugins=[plugin])
+        with pytest.raises(SettingsError, match="was started with the journal"):
+            async with asyncio.timeout(60), again:
+                await asyncio.Event().wait()
         await app.client.get_workflow_handle(app.queue).terminate()
 
 

@@ -32,7 +32,7 @@ from ...contracts.decisions import (
     ReplyRequest,
     WaitingChild,
 )
-from ...contracts.errors import BatonError, InvalidInput, JournalLost, UnknownDecision
+from ...contracts.errors import BatonError, InvalidInput, UnknownDecision
 from ...contracts.message import PersonDecision
 from ...contracts.text import byte_size, format_time
 from ...contracts.turn import CanceledChild, TurnResult
@@ -370,9 +370,15 @@ def first_value(payloads: Sequence[RawValue | JsonValue]) -> JsonValue:
     first = payloads[0]
     if not isinstance(first, RawValue):
         return first
-    try:
-        value: JsonValue = workflow.payload_converter().from_payload(first.payload)
-    except (InvalidInput, JournalLost) as error:
-        workflow.logger.warning("the payload of a signal is ignored: %s", error.message)
-        return None
-    return value
+    converter = workflow.payload_converter()
+    problem: Exception | None = None
+    # Baton's clients and runs send JSON. A client of an application may send what only its own converter reads.
+    for hint in (JsonValue, None):
+        try:
+            value: JsonValue = converter.from_payload(first.payload, hint)  # type: ignore[arg-type]  # a union
+        except Exception as error:  # an application's converter may raise anything
+            problem = problem or error
+        else:
+            return value
+    workflow.logger.warning("the payload of a signal is ignored: %s", problem)
+    return None
