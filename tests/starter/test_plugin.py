@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
+from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.contrib.pydantic import pydantic_data_converter
@@ -248,6 +250,29 @@ async def test_a_workflow_steers_and_terminates_its_team(client: Client, tmp_pat
         await handle.signal(Control.end)
         status = await handle.result()
     assert (status["phase"], status["stopReason"], status["note"]) == ("Completed", "terminated", "enough")
+
+
+@pytest.mark.parametrize("converter", [DataConverter.default, SCRAMBLED], ids=["default", "a codec"])
+async def test_a_signal_that_nobody_can_read_does_not_hold_up_a_team_of_an_application(
+    client: Client, tmp_path: Path, converter: DataConverter
+) -> None:
+    async with application(address_of(client), tmp_path, answers("Hm."), converter) as app:
+        handle = await app.client.start_workflow(Control.run, id=app.queue, task_queue=app.queue)
+        circle = f"{app.queue}/circle"
+        while not [run async for run in app.client.list_workflows(f"WorkflowId = '{circle}'")]:
+            await asyncio.sleep(0.05)
+        unreadable = Payloads(payloads=[Payload(metadata={"encoding": b"binary/foo"}, data=b"x")])
+        request = SignalWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=circle),
+            signal_name="pause",
+            input=unreadable,
+        )
+        await client.workflow_service.signal_workflow_execution(request)
+        team_run = app.client.get_workflow_handle(circle)
+        await team_run.signal("terminate_team", {"reason": "enough"})
+        assert (await team_run.result())["stopReason"] == "terminated"
+        await handle.terminate()
 
 
 @pytest.mark.full

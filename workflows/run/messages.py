@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from pydantic import JsonValue, ValidationError
 from temporalio import workflow
@@ -373,9 +374,9 @@ def first_value(payloads: Sequence[RawValue | JsonValue]) -> JsonValue:
     converter = workflow.payload_converter()
     problem: Exception | None = None
     # Baton's clients and runs send JSON. A client of an application may send what only its own converter reads.
-    for hint in (JsonValue, None):
+    for hints in ([JsonValue], None):
         try:
-            value: JsonValue = converter.from_payload(first.payload, hint)  # type: ignore[arg-type]  # a union
+            value: JsonValue = converter.from_payloads([first.payload], cast("list[type] | None", hints))[0]
         except Exception as error:  # an application's converter may raise anything
             problem = problem or error
         else:

@@ -203,7 +203,8 @@ class RunState:
     ``task_queues``, ``max_outage`` (the longest wait for the end of an outage) and the beginning of the ``question``
     are set once the run is pinned;
     ``searchable`` as well: the server has Baton's search attributes. ``started_at`` is when the first run of the chain
-    began. With ``gives_up``, calls do not wait for the end of an outage.
+    began. With ``gives_up``, calls do not wait for the end of an outage. ``is_child`` and ``kind`` (of its target): a
+    run of Baton has started it; known once ``begin`` was called.
     """
 
     def __init__(self) -> None:
@@ -217,6 +218,7 @@ class RunState:
         self.outages = Outages()
         self.gives_up = False
         self.is_child = False
+        self.kind: str | None = None
         self.searchable = False
         self.max_outage = timedelta(days=1)
         self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
@@ -228,6 +230,7 @@ class RunState:
         self.session.update(run_input.session)
         if isinstance(run_input, TurnInput):
             self.is_child = run_input.thread is not None
+            self.kind = run_input.kind
             self.stop.restore(run_input.stop)
             self.inbox.pause = run_input.pause
 
