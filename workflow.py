@@ -180,7 +180,7 @@ def _query(kind: str, name: str, value: Input, options: ChildOptions) -> dict[st
         "input": value if isinstance(value, str) else TypeAdapter(Any).dump_json(value).decode(),
         "targets": [{"type": kind, "name": name}],
         "parameters": [{"name": key, "value": text} for key, text in parameters.items()],
-        "timeout": f"{timeout.total_seconds():g}s" if timeout else None,
+        "timeout": f"{round(timeout / timedelta(milliseconds=1))}ms" if timeout else None,
         "budget": options.get("budget"),
         "conversationId": options.get("conversation"),
         "serviceAccount": options.get("service_account"),

@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -27,9 +28,11 @@ import baton
 from baton.activities.runtime.settings import Settings
 from baton.contracts.settings import SettingsError
 from baton.plugin import BatonPlugin, ChainedCodec, EncryptionCodec
+from baton.resources.base import parse_duration
 from baton.starter.runs.runs import find_run
 from baton.temporal.encryption import Key
 from baton.testing import Reply, Request, Script, ScriptedModel, ScriptedToolCall, ScriptLine, fake_runs
+from baton.workflow import _query
 from baton.workflows.registry import WORKFLOW
 from tests.harness.claims import Claim, Control, Decision, Question, Untyped, pay
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
@@ -295,6 +298,16 @@ async def test_a_canceled_workflow_cancels_its_team(client: Client, tmp_path: Pa
         with pytest.raises(WorkflowFailureError):
             await circle.result()
         assert (await circle.describe()).status is WorkflowExecutionStatus.CANCELED
+
+
+@pytest.mark.parametrize(
+    "timeout",
+    [timedelta(milliseconds=1), timedelta(seconds=123_456.789), timedelta(days=30), timedelta(days=3_650)],
+    ids=str,
+)
+def test_the_timeout_of_a_team_is_written_exactly(timeout: timedelta) -> None:
+    query = _query("team", "claims", "Why?", {"timeout": timeout})
+    assert parse_duration(query["spec"]["timeout"]) == timeout
 
 
 @pytest.mark.full
