@@ -113,6 +113,10 @@ _TOOL_SIZES: LRUCache[tuple[str, str, tuple[str, ...]], int] = LRUCache(1_000)
 """The characters of tool definitions, by their catalog, the agent and their names."""
 
 
+MAX_TENANTS = 10_000
+"""Tenants of whose latest Quotas a worker knows."""
+
+
 class Meters:
     """Makes the meters of calls, with the Quotas that the worker's manifests have at the time of the call.
 
@@ -122,8 +126,9 @@ class Meters:
     def __init__(self, own: OwnManifests, task_queue: str) -> None:
         self._own = own
         self.task_queue = task_queue
-        self._last = dict[str, str]()
-        self._new = dict[str, set[str]]()
+        # By tenant, of which clients can name any number. Of one that was left out, the Quotas are new again.
+        self._last = LRUCache[str, str](MAX_TENANTS)
+        self._new = LRUCache[str, set[str]](MAX_TENANTS)
 
     async def tenant(self, name: str | None) -> Tenant | None:
         """The tenant of a run with its current Quotas, by the name in the run's thread. Raises JournalUnavailable."""
@@ -150,7 +155,7 @@ class Meters:
 
     def forget_new(self, tenant: str, digests: Collection[str]) -> None:
         """Forgets that Quotas are new, after that was noted."""
-        self._new[tenant].difference_update(digests)
+        self._new.get(tenant, set()).difference_update(digests)
 
     def quota_wait(self, tenant: Tenant) -> QuotaWait:
         """The run of the current activity, if it is to wait for a Quota of its tenant."""

@@ -624,9 +624,9 @@ class AgentTurn:
 
     async def _end(self, reason: StopReason, failure: Failure | None) -> TurnResult:
         if not self.turn.brief:
-            # In a team's own run, the conversation goes on after this turn.
-            is_run = reason == "completed" and self.run.kind == "agent"
-            self.pending += self.run.read_at_end() if is_run else self.run.inbox.drain()
+            # In the run of a team the conversation goes on, and a turn that failed is retried with these messages.
+            ends_run = self.run.kind == "agent" and reason == "completed"
+            self.pending += self.run.read_at_end() if ends_run else self.run.inbox.drain()
         for index, call in [*self.open_calls.items()]:
             message = self._unanswered.get(index) or call.result_message(NOT_EXECUTED)
             self._add_result(index, self.outcomes.get(index) or CallOutcome(message=message, after=self.head))
