@@ -206,6 +206,11 @@ def own_client() -> Client:
     return _client.get()
 
 
+def set_own_client(client: Client) -> None:
+    """Sets the client that ``own_client`` returns in this task and in those that it starts."""
+    _client.set(client)
+
+
 class OwnClient(Interceptor):
     """Gives activities the client that ``own_client`` returns."""
 
@@ -222,7 +227,7 @@ class _ActivitiesWithClient(ActivityInboundInterceptor):
         self._client = client
 
     async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
-        _client.set(self._client)
+        set_own_client(self._client)
         return await self.next.execute_activity(input)
 
 

@@ -68,6 +68,7 @@ from baton.starter.gateway.run import Run
 from baton.starter.gateway.server import listen, serving
 from baton.starter.gateway.settings import GatewaySettings
 from baton.starter.operations.erase import erase_runs
+from baton.temporal.activity import set_own_client
 from baton.testing import Reply
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.event_loop import watched_loop
@@ -1040,7 +1041,12 @@ async def delete_run(env: Environment, run: str, how: str) -> None:
     else:
         journal = await Journal.open(f"sqlite:///{env.folder / 'journal.db'}", env.client.namespace)
         request = ExpireRequest(workflow_id=run, run_id=(await handle.describe()).run_id)
-        await ActivityEnvironment(client=env.client).run(RunActivities(journal).expire, request)
+
+        async def expire() -> None:
+            set_own_client(env.client)
+            await RunActivities(journal).expire(request)
+
+        await ActivityEnvironment(client=env.client).run(expire)
         await journal.close()
 
 
