@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
 COUNTING := bench-history-size bench-selector bench-fuzz
-TIMING := bench-hostile bench-single bench-functions bench-overhead bench-kills bench-interruptions bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry bench-live-words bench-gateway bench-gateway-kills bench-event-cursors bench-console bench-large bench-large-journal bench-fork bench-tenants
+TIMING := bench-proofs bench-hostile bench-single bench-functions bench-overhead bench-kills bench-interruptions bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry bench-live-words bench-gateway bench-gateway-kills bench-event-cursors bench-console bench-large bench-large-journal bench-fork bench-tenants
 RECORDING := record-histories add-history replace-history replace-stored-names
 .PHONY: demo image test test-all test-versions pytest pytest-all lint types lock clean schema reference screenshots bench bench-mcp bench-alerts bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
@@ -36,7 +36,8 @@ image:
 test: lint
 	@$(MAKE) --no-print-directory --jobs 2 types pytest
 
-# The same with all tests: also those that kill processes, drive a cluster's tools, or try hundreds of random examples.
+# The same with more tests: also those that kill processes, drive a cluster's tools, or try hundreds of random examples. Only
+# `make bench-proofs` runs the slow ones.
 test-all: lint
 	@$(MAKE) --no-print-directory --jobs 2 types pytest-all
 
@@ -186,6 +187,10 @@ bench-older-sdks: $(READY)
 # The cost of a bad selector, compared with AutoGen's if that is installed: pip install -e '.[peers]'
 bench-selector: $(READY)
 	$(BIN)/python -m benchmarks.selector
+
+# The tests that `make test-all` leaves out, as each of them takes over seven seconds: half an hour.
+bench-proofs: $(READY)
+	$(PYTEST) --numprocesses 3 --slow
 
 # Kills workers and servers under teams of all strategies, and under calls of MCP servers, A2A servers and engines, which
 # are killed as well. Searches for leaked secrets.

@@ -64,25 +64,27 @@ QUICK_ON_POSTGRES = ("test_journal.py", "test_migrations.py")
 """The files whose tests with ``journal_url`` also run on PostgreSQL without ``--full``."""
 
 QUICK = pytest.StashKey[bool]()
-"""Whether tests are left out that only ``--full`` runs."""
+"""Whether tests are left out that only ``--full`` or ``--slow`` runs."""
 
 HANGS = pytest.StashKey[HangReporter]()
 """What reports a test that reaches its timeout."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds ``--full``, with which ``make test-all`` runs every test."""
+    """Adds ``--full``, as in ``make test-all``, and ``--slow``, as in ``make bench-proofs``: together, they run all."""
     parser.addoption(
         "--full",
         action="store_true",
-        help="run all tests, also those of tests/durability and tests/chaos and those marked 'full'",
+        help="also run the tests of tests/durability and tests/chaos, those marked 'full', and the first combination "
+        "of a test with parameters that is marked 'slow'",
     )
+    parser.addoption("--slow", action="store_true", help="run the tests marked 'slow' that --full leaves out")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leaves out what ``--full`` runs, unless the command names files or folders: those run whole."""
+    """Leaves out what ``--full`` and ``--slow`` run, unless the command names files or folders: those run whole."""
     names_files = config.args_source is pytest.Config.ArgsSource.ARGS
-    config.stash[QUICK] = not (config.option.full or names_files)
+    config.stash[QUICK] = not (config.option.full or config.option.slow or names_files)
     config.stash[HANGS] = HangReporter()
     Environment.replays = not config.stash[QUICK]
 
@@ -102,11 +104,31 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests that are marked ``full``, and most of those on PostgreSQL."""
+    """Leaves out the tests that are marked ``full`` or ``slow``, and most of those on PostgreSQL."""
     if config.stash[QUICK]:
-        deselected = [item for item in items if item.get_closest_marker("full") or is_on_postgres_alone(item)]
-        config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if item not in deselected]
+        left_out = {item for item in items if is_marked(item, "full", "slow") or is_on_postgres_alone(item)}
+    elif config.option.slow:
+        left_out = {*items} - slow_tests(items)
+    elif config.option.full:
+        left_out = slow_tests(items)
+    else:
+        left_out = set()
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def is_marked(item: pytest.Item, *names: str) -> bool:
+    """Whether a test has one of the marks."""
+    return any(item.get_closest_marker(name) for name in names)
+
+
+def slow_tests(items: list[pytest.Item]) -> set[pytest.Item]:
+    """The tests that are marked ``slow``; of one with parameters, all combinations but the first."""
+    first: dict[str, pytest.Item] = {}
+    for item in items:
+        if hasattr(item, "callspec"):
+            first.setdefault(item.nodeid.partition("[")[0], item)
+    return {item for item in items if is_marked(item, "slow") and item not in first.values()}
 
 
 def is_on_postgres_alone(item: pytest.Item) -> bool:

@@ -58,13 +58,13 @@ def write_snippets(page: Path, folder: Path) -> None:
         (folder / name).write_text(snippet)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_snippets_of_the_page_are_a_users_tests_which_pass(tmp_path: Path) -> None:
     write_snippets(ROOT / "docs" / "testing.md", tmp_path)
     assert " 7 passed" in pytest_in(tmp_path)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_program_of_the_page_prints_the_answer(tmp_path: Path) -> None:
     write_snippets(ROOT / "docs" / "testing.md", tmp_path)
     done = subprocess.run(
@@ -73,7 +73,7 @@ def test_the_program_of_the_page_prints_the_answer(tmp_path: Path) -> None:
     assert done.stdout == "A draft. 2\n"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_tests_of_the_sample_pass_in_another_folder(tmp_path: Path) -> None:
     folder = tmp_path / "refunds"
     shutil.copytree(ROOT / "samples" / "testing", folder, ignore=shutil.ignore_patterns("__pycache__"))

@@ -73,7 +73,7 @@ async def spend(url: str, calls: list[Call]) -> None:
         await database.close()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @settings(
     deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

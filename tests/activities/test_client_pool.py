@@ -48,7 +48,7 @@ async def ask(provider: OpenAIProvider, url: str, key: str, header: str = "") ->
     await provider.ask(ChainedModel(model, "gpt"), values, ASKED, lambda _: None)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_thousand_sets_of_headers_share_the_connections_of_their_server(url: str) -> None:
     provider, before = OpenAIProvider(), open_files()
     for number in range(1_000):

@@ -46,7 +46,7 @@ MADE_UP: list[dict[str, str]] = [
 ]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_long_question_goes_to_the_bucket_and_is_read_there_while_another_stands_in_the_journal(
     server: EmbeddedServer, client: Client, tmp_path: Path, write: Writer
 ) -> None:

@@ -45,7 +45,7 @@ def catalog() -> Catalog:
     return load_documents(Document("m.yaml", each, {}) for each in [model, *agents]).catalog
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_large_catalog_is_written_and_read_beside_the_event_loop(catalog: Catalog, tmp_path: Path) -> None:
     journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}", "default")
     async with watched_loop() as waits:

@@ -50,7 +50,7 @@ async def test_arguments_results_and_final_words_of_three_megabytes_are_kept_who
     assert await history_size(env, handle) < 1_000_000
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_answers_of_three_megabytes_are_joined_and_chosen_among(env: Environment) -> None:
     env.answer = lambda _: Reply(text=HUGE)
     names = [f"a{n}" for n in range(3)]

@@ -144,7 +144,7 @@ def tool(name: str, tool_name: str, **spec: Any) -> Json:
     )
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_server_that_is_a_command_of_the_worker_is_started_again_when_it_has_died(owner: Environment) -> None:
     process = call("test-process")
     owner.script(line("one", process, {**process, "held": True}, call("test-header", name="KEY"), "Done."))

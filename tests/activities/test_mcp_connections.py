@@ -57,7 +57,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_connection_in_use_is_kept_and_one_without_a_call_is_closed(tmp_path: Path) -> None:
     endpoint = McpEndpoint("test", command=tuple(command("stdio", tmp_path)))
     connections, loop = McpConnections(idle=3), asyncio.get_running_loop()
@@ -192,7 +192,7 @@ async def test_a_call_that_waits_for_another_with_questions_has_its_own_time_and
     assert begun == [*range(6)]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_servers_that_are_processes_are_bounded_and_calls_wait_for_one_another(tmp_path: Path) -> None:
     """Each run has an environment of its own, and so a process of its own."""
     connections = McpConnections(most=3)
@@ -216,7 +216,7 @@ async def test_servers_that_are_processes_are_bounded_and_calls_wait_for_one_ano
     await connections.close()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_two_hundred_users_with_tokens_of_their_own_share_a_few_connections(tmp_path: Path) -> None:
     connections = McpConnections(most=20)
     most = 0

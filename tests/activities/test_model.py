@@ -252,7 +252,7 @@ async def test_a_long_text_is_redacted_outside_of_the_event_loop() -> None:
     assert threading.main_thread() not in threads
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_redaction_that_takes_longer_than_a_heartbeat_is_not_begun_again() -> None:
     released = threading.Event()
     begun: list[int] = []

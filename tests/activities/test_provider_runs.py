@@ -171,7 +171,7 @@ async def test_cached_tokens_are_counted(env: Environment, provider: ProviderSer
     assert (status.token_usage.cached_tokens, status.token_usage.prompt_tokens) == (90, 100)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_an_answered_call_is_not_repeated_after_the_death_of_a_worker(
     client: Client, server: EmbeddedServer, tmp_path: Path, provider: ProviderServer
 ) -> None:

@@ -56,7 +56,7 @@ def lacks(provider: str) -> str:
     return f'{needs}: pip install "baton-teams[{provider}]"'
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_providers_library_is_loaded_if_a_model_of_its_own_manifests_needs_it(file: Path) -> None:
     library = LIBRARIES[file.stem]
     shown = f"print({library!r} in sys.modules)"
@@ -101,7 +101,7 @@ def test_validate_says_which_library_is_missing(file: Path) -> None:
     assert not load_files([file]).notices(), "it is installed here"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_worker_that_starts_says_which_library_is_missing(client: Client, file: Path) -> None:
     code = f"{BLOCKED.format(LIBRARIES[file.stem])}import runpy\nsys.argv = ['worker', {str(file)!r}]\n"
     code += "runpy.run_module('baton.worker', run_name='__main__', alter_sys=True)"
@@ -119,7 +119,7 @@ async def test_a_worker_that_starts_says_which_library_is_missing(client: Client
     assert f"Model/default/m: spec.provider: {lacks(file.stem)}" in warned
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_call_says_which_library_is_missing(file: Path) -> None:
     code = f"""{OPENED}
 import asyncio

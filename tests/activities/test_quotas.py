@@ -351,7 +351,7 @@ async def use_up(url: str, steps: list[Step]) -> None:
         await ledger.database.close()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @settings(
     deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

@@ -27,7 +27,7 @@ def away(tmp_path: Path) -> McpServerProcess:
     return McpServerProcess("2025", tmp_path)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_an_agent_goes_on_without_the_tools_of_a_server_that_is_away(
     env: Environment, away: McpServerProcess
 ) -> None:
@@ -42,7 +42,7 @@ async def test_an_agent_goes_on_without_the_tools_of_a_server_that_is_away(
 
 
 @pytest.mark.parametrize("tool", ["test-echo", "mine", "some"])
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_tool_that_is_named_is_left_out_as_well(env: Environment, away: McpServerProcess, tool: str) -> None:
     of_server = {"mcpServerRef": {"name": "test"}}
     mine = manifest("Tool", "mine", {"type": "mcp", "mcp": {**of_server, "toolName": "echo"}})
@@ -52,7 +52,7 @@ async def test_a_tool_that_is_named_is_left_out_as_well(env: Environment, away: 
     assert (status.message, offered(env)) == ("Here.", ["calculator"])
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_with_fail_the_run_fails_at_once_and_no_model_is_asked(env: Environment, away: McpServerProcess) -> None:
     status = await env.status(await env.start_query([user(wanted="fail"), away.manifest()], "agent/a"))
     assert status.failure
@@ -61,7 +61,7 @@ async def test_with_fail_the_run_fails_at_once_and_no_model_is_asked(env: Enviro
     assert env.model.requests == []
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_by_default_the_run_waits_for_the_server(env: Environment, away: McpServerProcess) -> None:
     env.script(line("a", "Here."))
     handle = await env.start_query([user(wanted=None), away.manifest()], "agent/a")
@@ -75,7 +75,7 @@ async def test_by_default_the_run_waits_for_the_server(env: Environment, away: M
     assert "test-echo" in offered(env)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_agents_go_on_together_only_if_all_do(env: Environment, away: McpServerProcess) -> None:
     both = team("team", "a", "b", strategy="sequential")
     status = await env.status(await env.start_query([user(), user("b", "fail"), both, away.manifest()], "team/team"))

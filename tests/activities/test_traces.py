@@ -393,7 +393,7 @@ async def test_a_run_that_was_never_pinned_has_a_span_that_says_why(
     assert (span.name, span.error, span.attributes["error.type"]) == ("invoke_workflow q", True, "UnknownResource")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_no_call_waits_for_a_collector_and_all_spans_come_when_it_listens_again(
     env: Environment, collector: TraceCollector
 ) -> None:
@@ -426,7 +426,7 @@ async def test_runs_go_on_without_a_collector(client: Client, tmp_path: Path, mo
         assert (await env.status(handle)).phase == "Completed"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_run_that_leaves_the_workers_memory_in_a_turn_leaves_no_error_behind(env: Environment) -> None:
     here = dataclasses.replace(env, task_queue=uuid.uuid4().hex)
     async with worker.run_worker(env.client, env.catalog, here.worker_env):

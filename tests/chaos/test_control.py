@@ -8,6 +8,7 @@ from tests.chaos.environment import ProcessEnvironment
 SHORT = ("agent", "nested round-robin", "nested selector", "parallel teams", "query of all", "query of one")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("application", [0, 1], ids=["started-by-a-client", "below-an-application"])
 async def test_a_storm_on_nested_runs_loses_no_word_and_leaves_no_run_standing(application: int) -> None:
     async with ProcessEnvironment.running(answer) as env, env.started_by(application):

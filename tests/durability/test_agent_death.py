@@ -82,6 +82,7 @@ def of_engine(tool_server: ToolServer, **spec: Any) -> list[Json]:
 SAID = said("Because.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("idempotent", "requests"), [(False, 1), (True, 2)])
 async def test_an_execution_whose_worker_dies_is_repeated_only_by_an_idempotent_engine(
     client: Client, worker: WorkerProcess, tool_server: ToolServer, idempotent: bool, requests: int
@@ -109,6 +110,7 @@ async def kill(worker: WorkerProcess) -> None:
     worker.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [kill, stop])
 @pytest.mark.parametrize("version", ["1.0", "0.3.0"])
 @pytest.mark.parametrize("streaming", [True, False])
@@ -207,6 +209,7 @@ async def test_a_message_whose_worker_dies_before_it_knows_the_task_is_found_aga
     assert "ListTasks" in agents.calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("idempotent", "turns"), [(False, 1), (True, 2)])
 async def test_a_message_of_which_the_server_can_not_say_anything_is_not_sent_again(
     client: Client, worker: WorkerProcess, idempotent: bool, turns: int
@@ -272,6 +275,7 @@ async def test_a_task_that_its_server_has_forgotten_is_not_begun_again(
     assert len(first.turns) == 1
 
 
+@pytest.mark.slow
 async def test_an_answer_that_stands_is_not_asked_for_again(
     client: Client, worker: WorkerProcess, tool_server: ToolServer, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from pathlib import Path
 
+import pytest
 from temporalio.client import Client
 
 from baton.testing import Reply, Request, ScriptedModel
@@ -14,6 +15,7 @@ from tests.harness.manifests import Writer
 from tests.harness.processes import FORKS
 
 
+@pytest.mark.slow
 async def test_a_claim_whose_application_is_killed_while_its_team_speaks_is_paid_by_the_next_process(
     client: Client, tmp_path: Path
 ) -> None:

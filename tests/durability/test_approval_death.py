@@ -78,6 +78,7 @@ async def say(handle: Handle, asked: PendingDecision, number: int) -> None:
         return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["worker", "server", "both"])
 async def test_each_call_is_decided_once_and_only_approved_ones_are_made_whatever_is_killed(
     killable: KillableEnvironment, tool_server: ToolServer, killed: str

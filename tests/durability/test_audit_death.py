@@ -98,7 +98,7 @@ async def happened(run: Handle) -> Counter[str]:
     return acts
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_each_act_has_one_row_in_an_unbroken_chain_while_workers_and_gateways_are_killed(
     client: Client, server: EmbeddedServer, tmp_path: Path, journal_url: str

@@ -27,6 +27,7 @@ MANIFESTS = [
 LIMIT = 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moments", [(1, 4), (2,), (3, 6)])
 async def test_a_budget_holds_for_members_that_speak_at_once_while_their_worker_is_killed(
     client: Client, server: EmbeddedServer, tmp_path: Path, moments: tuple[int, ...]

@@ -29,6 +29,7 @@ def test_what_the_page_says_beside_its_tables_is_in_the_results_too() -> None:
     assert f"used up to {hostile} MB" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", DATABASES)
 async def test_the_sizes_of_the_page_are_measured_again(database: str, postgres: PostgresServer) -> None:
     url = await postgres.database() if database == "PostgreSQL" else None
@@ -52,6 +53,7 @@ async def test_a_database_that_is_in_use_is_not_measured_with(postgres: Postgres
     assert await execute(url, "select count(*) from of_somebody") == [(0,)]
 
 
+@pytest.mark.slow
 def test_the_command_prints_what_was_measured_and_what_a_load_needs(machine: UserMachine) -> None:
     done = machine.run("capacity", "--runs", "2", "--turns", "3", "--runs-per-day", "864000", "-o", "json")
     found = json.loads(done.stdout)
@@ -61,6 +63,7 @@ def test_the_command_prints_what_was_measured_and_what_a_load_needs(machine: Use
     assert [each["workers_by_calls"] for each in found["needs"]] == [5, 5]
 
 
+@pytest.mark.slow
 def test_the_command_computes_with_the_calls_at_once_that_its_worker_makes(machine: UserMachine) -> None:
     load = ("capacity", "--runs", "1", "--turns", "3", "--runs-per-day", "864000")
     done = machine.run(*load, BATON_MAX_CONCURRENT_ACTIVITIES="100")

@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 
+import pytest
 from temporalio.client import Client
 
 from baton.contracts.status import Status
@@ -22,6 +23,7 @@ async def waits(handle: object) -> bool:
     return any(event.HasField("timer_started_event_attributes") for event in events)
 
 
+@pytest.mark.slow
 async def test_a_wait_for_a_circuit_breaker_survives_the_worker(
     client: Client, server: EmbeddedServer, tmp_path: Path
 ) -> None:

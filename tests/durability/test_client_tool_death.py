@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
@@ -39,6 +40,7 @@ async def waiting(handle: Handle, count: int) -> dict[str, PendingDecision]:
     return {json.loads(decision.arguments or "")["city"]: decision for decision in pending}
 
 
+@pytest.mark.slow
 async def test_a_call_of_a_clients_tool_survives_the_death_of_its_worker_and_takes_one_result(
     killable: KillableWorker,
 ) -> None:

@@ -5,6 +5,7 @@ import contextlib
 from pathlib import Path
 
 import httpx
+import pytest
 from playwright.async_api import expect
 
 from baton.starter.server.embedded import EmbeddedServer
@@ -39,6 +40,7 @@ async def served(gateway: GatewayProcess) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 async def test_a_page_goes_on_after_its_gateway_was_killed(
     env: Environment, server: EmbeddedServer, tmp_path: Path
 ) -> None:

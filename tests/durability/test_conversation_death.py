@@ -76,6 +76,7 @@ def assert_each_once(texts: list[str]) -> None:
     assert sorted(pairs) == sorted((f"question {n}", f"to question {n}") for n in range(QUERIES))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_each_exchange_is_kept_once_in_the_journal(killable: KillableWorker) -> None:
     await ask_all(killable, kills=2)
@@ -85,6 +86,7 @@ async def test_each_exchange_is_kept_once_in_the_journal(killable: KillableWorke
     assert_each_once([each.content for each in said])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("form", ["older", "items"])
 async def test_each_exchange_is_kept_once_by_a_memory(killable: KillableWorker, form: Any) -> None:

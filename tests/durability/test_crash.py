@@ -35,6 +35,7 @@ def reached(killable: KillableWorker, rows: int) -> bool:
     return killable.journal_rows() >= rows
 
 
+@pytest.mark.slow
 async def test_a_tool_call_survives_the_death_of_its_worker(killable: KillableWorker) -> None:
     """The call is in flight as its worker dies: a reply that calls for the tool stands, its result may or may not."""
     killable.model._answer = lambda request: Reply(
@@ -68,6 +69,7 @@ async def start_tool(killable: KillableWorker, tool_server: ToolServer, method: 
     return await killable.start("agent", agent="one", input="Order!", resources=[agent("one", "order"), order])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "calls", "received"),
     [
@@ -88,6 +90,7 @@ async def test_a_tool_that_may_be_used_once_is_not_used_again_after_the_death_of
     assert len({seen.headers["idempotency-key"] for seen in tool_server.seen}) == 1
 
 
+@pytest.mark.slow
 async def test_an_answer_of_a_tool_that_stands_is_not_asked_for_again(
     killable: KillableWorker, tool_server: ToolServer
 ) -> None:
@@ -110,6 +113,7 @@ KILL_POINTS: dict[str, Callable[[KillableWorker], bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill_point", KILL_POINTS)
 async def test_a_run_survives_the_death_of_its_worker(killable: KillableWorker, kill_point: str) -> None:
     is_reached = partial(KILL_POINTS[kill_point], killable)
@@ -136,6 +140,7 @@ async def test_a_run_survives_the_death_of_its_worker(killable: KillableWorker, 
     await replay([await handle.fetch_history()])
 
 
+@pytest.mark.slow
 async def test_a_run_survives_the_death_of_its_worker_as_it_goes_on_in_a_new_one(
     server_with_short_histories: EmbeddedServer, tmp_path: Path
 ) -> None:

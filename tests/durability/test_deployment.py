@@ -116,6 +116,7 @@ def test_what_is_installed_is_the_package_and_nothing_else(tmp_path: Path) -> No
     }
 
 
+@pytest.mark.slow
 async def test_a_worker_runs_as_in_its_container_is_healthy_there_and_ends_gracefully(
     client: Client, server: EmbeddedServer, postgres: PostgresServer, tmp_path: Path
 ) -> None:

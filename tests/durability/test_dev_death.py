@@ -35,6 +35,7 @@ def said_lines(text: str) -> list[str]:
     return [each.strip() for each in text.splitlines() if each.startswith("  ") and not each.startswith("  ✗")]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_before_ones_eyes_when_its_server_is_killed(machine: UserMachine) -> None:
     following = machine.start("run", "-f", machine.write(*DUO, QUERY))
     machine.wait_for_calls(3)
@@ -47,6 +48,7 @@ def test_a_run_goes_on_before_ones_eyes_when_its_server_is_killed(machine: UserM
     assert "the Temporal server exited unexpectedly and is being restarted" in log
 
 
+@pytest.mark.slow
 def test_for_a_run_whose_server_and_worker_are_killed_the_command_to_come_back_is_printed(machine: UserMachine) -> None:
     following = machine.start("run", "-f", machine.write(*DUO, QUERY))
     machine.wait_for_calls(3)
@@ -68,6 +70,7 @@ def test_for_a_run_whose_server_and_worker_are_killed_the_command_to_come_back_i
     dev.communicate(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_selector_over_nested_teams_with_a_graph_is_killed_comes_back_and_is_drawn(machine: UserMachine) -> None:
     sample = ROOT / "samples" / "newsroom.yaml"
     script = Script.read(ROOT / "samples" / "scripts" / "newsroom.yaml")
@@ -101,6 +104,7 @@ def test_a_selector_over_nested_teams_with_a_graph_is_killed_comes_back_and_is_d
     assert all(f">{name}" in drawn for name in ("newsroom", "desk", "panel", "writer", "corrections = reporter"))
 
 
+@pytest.mark.slow
 def test_logs_that_grow_are_moved_away_and_written_on(machine: UserMachine) -> None:
     following = machine.start("run", "-f", machine.write(*DUO, QUERY))
     machine.wait_for_calls(3)

@@ -97,6 +97,7 @@ async def stop_everything(killable: KillableEnvironment, model: CountingModel, p
     killable.worker.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("cases", "kills"), [(20, (25,)), (200, (60, 190, 310))], ids=["quick", "thorough"])
 async def test_no_case_and_no_verdict_is_paid_for_twice_whatever_is_killed(
@@ -149,7 +150,7 @@ def write_variants(folder: Path, times: int) -> list[str]:
     return ["compare", "-f", "variants.yaml", "--at", "1", "--id", "killed"]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_no_fork_and_no_verdict_of_a_comparison_is_paid_for_twice_whatever_is_killed(tmp_path: Path) -> None:
     """The program, the worker and the Temporal server are killed, three times."""

@@ -24,6 +24,7 @@ MANIFESTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("at", "remaining", "moment"), [("1", 3, 1), ("2/1", 2, 1), ("0", 4, 2)])
 async def test_a_fork_whose_worker_is_killed_pays_for_no_call_twice(
     client: Client, server: EmbeddedServer, tmp_path: Path, at: str, remaining: int, moment: int

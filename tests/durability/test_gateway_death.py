@@ -100,6 +100,7 @@ async def gateways(env: Environment, tmp_path: Path) -> AsyncIterator[Gateways]:
 RUNS = 12
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_each_event_is_received_once_and_no_call_is_paid_for_twice(gateways: Gateways) -> None:
     asked = Counter[str]()
@@ -131,6 +132,7 @@ async def test_each_event_is_received_once_and_no_call_is_paid_for_twice(gateway
     assert max(asked.values()) == 1, "no call is made twice"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_a_decision_whose_answer_was_lost_is_carried_out_once(gateways: Gateways) -> None:
     gateways.env.answer = lambda request: Reply(text="done")
@@ -147,6 +149,7 @@ async def test_a_decision_whose_answer_was_lost_is_carried_out_once(gateways: Ga
     assert (events[-1]["run"], events[-1]["phase"]) == (run, "Completed")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_clients_of_every_protocol_receive_each_word_once_whatever_is_killed(tmp_path: Path) -> None:
     """A small run of ``make bench-gateway-kills``: also the worker, the Temporal server and PostgreSQL are killed."""

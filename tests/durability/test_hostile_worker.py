@@ -37,6 +37,7 @@ def stay(*_):
 GRACE = 2
 
 
+@pytest.mark.slow
 async def test_a_worker_ends_in_time_though_a_function_and_a_condition_never_end(
     client: Client, server: EmbeddedServer, tmp_path: Path
 ) -> None:
@@ -75,6 +76,7 @@ async def test_a_worker_ends_in_time_though_a_function_and_a_condition_never_end
             await client.get_workflow_handle(f"{name}-{queue}").terminate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("starting", [False, True], ids=["working", "starting"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["dead", "frozen"])
 async def test_a_worker_ends_in_time_though_its_server_is_gone(

@@ -514,6 +514,7 @@ async def run(command: list[str], env: dict[str, str], log: Path) -> asyncio.sub
         return await asyncio.create_subprocess_exec(*command, env=env, cwd=log.parent, stderr=out)
 
 
+@pytest.mark.slow
 async def test_the_commands_and_probes_of_the_pods_are_answered_by_a_real_worker_with_a_version(
     client: Client, server: EmbeddedServer, postgres: PostgresServer, tmp_path: Path
 ) -> None:

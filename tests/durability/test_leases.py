@@ -23,6 +23,7 @@ async def freeze(worker: WorkerProcess, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [4, 12])
 async def test_the_answer_of_a_worker_that_freezes_shorter_than_its_lease_counts_and_nothing_is_repeated(
     client: Client, server: EmbeddedServer, journal_url: str, tmp_path: Path, seconds: float
@@ -35,6 +36,7 @@ async def test_the_answer_of_a_worker_that_freezes_shorter_than_its_lease_counts
             await calls.check_answered()
 
 
+@pytest.mark.slow
 async def test_a_call_is_taken_over_only_when_the_lease_of_its_frozen_worker_has_ended(
     client: Client, server: EmbeddedServer, journal_url: str, tmp_path: Path
 ) -> None:
@@ -46,6 +48,7 @@ async def test_a_call_is_taken_over_only_when_the_lease_of_its_frozen_worker_has
             await calls.check_repeated_where_allowed()
 
 
+@pytest.mark.slow
 async def test_the_calls_of_a_killed_worker_are_taken_over(
     client: Client, server: EmbeddedServer, journal_url: str, tmp_path: Path
 ) -> None:
@@ -60,6 +63,7 @@ async def test_the_calls_of_a_killed_worker_are_taken_over(
         print(f"{time.monotonic() - killed:.1f} s from the kill to the last answer")
 
 
+@pytest.mark.slow
 async def test_a_worker_that_can_not_reach_temporal_goes_on_with_its_calls_and_their_answers_count(
     client: Client, server: EmbeddedServer, journal_url: str, tmp_path: Path
 ) -> None:
@@ -73,6 +77,7 @@ async def test_a_worker_that_can_not_reach_temporal_goes_on_with_its_calls_and_t
                 await calls.check_answered()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [4, 12])
 async def test_a_worker_that_can_not_reach_the_journal_for_a_while_writes_its_answers_when_it_can(
     client: Client, server: EmbeddedServer, postgres: PostgresServer, tmp_path: Path, seconds: float

@@ -34,6 +34,7 @@ async def killable(client: Client, server: EmbeddedServer, tmp_path: Path) -> As
 UNKNOWN = "Error: test-note was started before and interrupted; whether it was executed is unknown"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tool", "received"), [("test-note", UNKNOWN), ("test-work", "all done")])
 @pytest.mark.parametrize("era", ["2025", "2026"])
 async def test_only_a_safe_call_is_made_again_after_the_death_of_its_worker(

@@ -4,6 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
 from temporalio.client import Client
 
 from baton.starter.server.embedded import EmbeddedServer
@@ -13,6 +14,7 @@ from tests.harness.killable import KillableWorker
 from tests.harness.tool_server import Answer, ToolServer
 
 
+@pytest.mark.slow
 async def test_a_killed_worker_loses_no_event(client: Client, server: EmbeddedServer, tmp_path: Path) -> None:
     with ToolServer().serving() as hook:
         hook.answers(Answer(hang=True), Answer())

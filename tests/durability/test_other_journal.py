@@ -115,6 +115,7 @@ async def test_a_run_that_continued_as_new_still_names_its_journal(
     await handle.terminate()
 
 
+@pytest.mark.slow
 async def test_a_journal_takes_the_place_of_one_that_is_lost_if_a_command_says_so(
     own: Environment, other: Environment
 ) -> None:
@@ -172,6 +173,7 @@ async def test_a_query_that_waits_for_rows_is_canceled_although_nothing_can_be_s
     assert status.phase == "Canceled"
 
 
+@pytest.mark.slow
 async def test_a_run_waits_for_a_key_that_its_worker_lacks(own: Environment) -> None:
     async with open_run(own) as (handle, second):
         second.set()

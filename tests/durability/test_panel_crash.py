@@ -36,6 +36,7 @@ KILL_POINTS: dict[str, Callable[[KillableWorker], bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill_point", KILL_POINTS)
 async def test_a_panel_killed_in_mid_round_has_nothing_twice(
     client: Client, server: EmbeddedServer, tmp_path: Path, kill_point: str

@@ -50,6 +50,7 @@ async def book(killable: KillableWorker, resources: list[Json], answers: dict[st
     return await ended(handle, TurnResult)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ["2025", "2026"])
 async def test_a_question_of_a_server_survives_the_death_of_its_worker_and_its_call_is_made_once(
     killable: KillableWorker, tmp_path: Path, era: str

@@ -41,7 +41,7 @@ def manifests() -> list[Json]:
     return made
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_no_quota_is_exceeded_and_no_tenant_starves_while_the_worker_is_killed(
     client: Client, server: EmbeddedServer, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def test_every_team_ends_within_its_bounds_with_everything_said_once_and_counted
     check_run(run)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(
     team=teams(),

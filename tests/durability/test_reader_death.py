@@ -52,6 +52,7 @@ async def read_with_kills(
     return [EVENTS.validate_json(line) for line in file.read_bytes().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEAMS)
 async def test_readers_that_are_killed_twenty_times_get_each_event_once_and_in_order(
     client: Client, server: EmbeddedServer, tmp_path: Path, name: str
@@ -72,7 +73,7 @@ async def test_readers_that_are_killed_twenty_times_get_each_event_once_and_in_o
         check_text(delivered)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEAMS)
 async def test_readers_get_each_event_once_while_the_server_and_the_worker_die_too(tmp_path: Path, name: str) -> None:
     chance = random.Random(name)
@@ -94,6 +95,7 @@ async def test_readers_get_each_event_once_while_the_server_and_the_worker_die_t
         check_text(delivered)
 
 
+@pytest.mark.slow
 async def test_a_reader_goes_on_when_the_server_and_the_worker_have_died(tmp_path: Path) -> None:
     async with KillableEnvironment.running(tmp_path) as killable:
         handle = await killable.start("round-robin", {"team": "team", "input": "Why?", "resources": MANIFESTS})

@@ -95,6 +95,7 @@ def restore_temporal(killable: KillableEnvironment, folder: Path) -> None:
         shutil.copy(file, killable.server.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["temporal", "both"])
 async def test_runs_go_on_from_a_backup_of_temporal_and_its_answers_are_not_paid_for_again(
     killable: KillableEnvironment, postgres: PostgresServer, journal: str, tmp_path: Path, what: str
@@ -116,6 +117,7 @@ async def test_runs_go_on_from_a_backup_of_temporal_and_its_answers_are_not_paid
     assert (await run.result())["message"] == "Thank you."
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_newer_than_the_journal_is_named_waits_and_goes_on_with_a_newer_backup(
     killable: KillableEnvironment, postgres: PostgresServer, journal: str, tmp_path: Path
 ) -> None:

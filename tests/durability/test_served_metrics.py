@@ -55,6 +55,7 @@ def prometheus_name(metric: Metric) -> str:
     return metric.name.replace(".", "_") + unit + ("_total" if metric.kind == "counter" else "")
 
 
+@pytest.mark.slow
 def test_both_formats_of_prometheus_are_read_by_its_own_parsers(served: Served) -> None:
     read = openmetrics.text_string_to_metric_families(served.openmetrics)  # type: ignore[no-untyped-call]
     known = {each.name for each in read}

@@ -50,6 +50,7 @@ KILL_POINTS: dict[str, Callable[[KillableEnvironment], bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worker_too", [False, True], ids=["server", "server-and-worker"])
 @pytest.mark.parametrize("kill_point", KILL_POINTS)
 async def test_a_run_survives_the_death_of_its_server(
@@ -80,6 +81,7 @@ async def test_a_run_survives_the_death_of_its_server(
     await replay([await handle.fetch_history()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slow", "away", "failing"), [(5, 3, 0), (8, 3, 3), (12, 9, 0)], ids=["short", "wait", "long"])
 async def test_a_model_that_is_asked_while_the_server_is_away_is_not_asked_again(
     killable: KillableEnvironment, slow: float, away: float, failing: int
@@ -94,6 +96,7 @@ async def test_a_model_that_is_asked_while_the_server_is_away_is_not_asked_again
     assert killable.journal_rows() == 1 + len(REPLIES)
 
 
+@pytest.mark.slow
 async def test_an_answer_that_comes_while_the_server_is_away_is_kept(killable: KillableEnvironment) -> None:
     handle = await killable.start_team()
     await wait_until(lambda: KILL_POINTS["in-a-call"](killable))
@@ -104,6 +107,7 @@ async def test_an_answer_that_comes_while_the_server_is_away_is_kept(killable: K
     print(f"{killable.model.requests[5].received_at - back:.1f} s from the server's return to the next call")
 
 
+@pytest.mark.slow
 async def test_a_tool_that_may_be_used_once_answers_although_the_server_was_away(
     killable: KillableEnvironment, tool_server: ToolServer
 ) -> None:
@@ -122,6 +126,7 @@ async def test_a_tool_that_may_be_used_once_answers_although_the_server_was_away
     assert len(tool_server.seen) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failing", [0, 3], ids=["taken-over", "not-yet"])
 async def test_a_cancel_reaches_the_call_of_an_attempt_that_was_ended(
     killable: KillableEnvironment, failing: int

@@ -39,6 +39,7 @@ async def stop_in_time(env: KillableEnvironment) -> None:
     assert code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outage", ["none", "the models fail", "Temporal is silent", "Temporal is dead", "journal"])
 async def test_a_worker_ends_in_time_during_an_outage(tmp_path: Path, postgres: PostgresServer, outage: str) -> None:
     reply = Reply(status=503) if outage == "the models fail" else Reply(text="answer", delay=0.2)
@@ -63,6 +64,7 @@ async def test_a_worker_ends_in_time_during_an_outage(tmp_path: Path, postgres: 
         env.worker.start()
 
 
+@pytest.mark.slow
 async def test_a_process_that_does_not_stop_in_time_says_what_its_threads_do(tmp_path: Path) -> None:
     (tmp_path / "stuck.py").write_text(STUCK)
     stuck = {"BATON_FUNCTIONS": "stuck", "PYTHONPATH": str(tmp_path), "BATON_GRACEFUL_SHUTDOWN": "0.1"}

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from temporalio.client import Client
 
 from baton.contracts.status import Status
@@ -20,6 +21,7 @@ ROWS = 1 + 3 * len(MEMBERS)
 TEAM: Json = {"spec": {"input": "Why?", "target": {"type": "team", "name": "team"}}, "resources": MANIFESTS}
 
 
+@pytest.mark.slow
 async def test_a_killed_worker_leaves_no_span_out_and_makes_none_twice(
     client: Client, server: EmbeddedServer, tmp_path: Path
 ) -> None:
@@ -43,6 +45,7 @@ async def test_a_killed_worker_leaves_no_span_out_and_makes_none_twice(
     assert max(collector.repeated().values(), default=1) <= 3
 
 
+@pytest.mark.slow
 async def test_an_answer_that_was_written_down_is_reported_by_the_next_attempt(tmp_path: Path) -> None:
     """The worker is killed while the server does not hear it: the fifth answer is in the journal, and no more."""
     collector = TraceCollector()

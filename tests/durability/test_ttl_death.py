@@ -27,6 +27,7 @@ async def left(killable: KillableWorker, handle: Handle) -> int:
     return len(await run_tree(killable.client, handle.id, str(handle.first_execution_run_id)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", [0.0, 0.9, 1.1])
 async def test_a_killed_worker_leaves_nothing_of_queries_whose_ttl_is_over(
     client: Client, server: EmbeddedServer, tmp_path: Path, moment: float

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from itertools import chain
 from pathlib import Path
 
+import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 
@@ -46,6 +47,7 @@ async def two_workers(env: dict[str, str], folder: Path) -> AsyncIterator[None]:
         assert [await worker.stop() for worker in workers] == [0, 0]
 
 
+@pytest.mark.slow
 async def test_two_workers_share_fifty_teams_and_each_message_stands_once(
     client: Client, server: EmbeddedServer, journal_url: str, tmp_path: Path
 ) -> None:

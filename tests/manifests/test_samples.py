@@ -241,7 +241,7 @@ def test_the_circuit_breaker_sample_leaves_a_failing_service_alone(
     assert len(tool_server.seen) == 2
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.shared_server
 def test_the_sample_without_tools_goes_on_and_says_so(machine: UserMachine) -> None:
     machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "without-tools.yaml").answer
@@ -285,7 +285,7 @@ def test_the_openapi_sample_uses_an_operation_of_its_document(machine: UserMachi
     assert [seen.path for seen in tool_server.seen] == ["/v1/forecast?latitude=38.72&longitude=-9.14&daily=rain_sum"]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_travel_sample_asks_an_agent_of_an_a2a_server_and_answers_what_that_asks(machine: UserMachine) -> None:
     async def book(turn: Turn) -> None:
         task = await turn.task()
@@ -429,7 +429,7 @@ def test_the_underwriting_sample_asks_an_execution_engine(machine: UserMachine, 
     assert "pricing" in done.stderr
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_anthropic_sample_calculates_and_answers_with_json(tmp_path: Path) -> None:
     claude, answer = AnthropicServer(), '{"price": 127.245, "why": "3 * 49.90 * 0.85"}'
     sums = [ScriptedToolCall(name="calculator", arguments={"expression": "3 * 49.90 * 0.85"})]

@@ -40,7 +40,7 @@ def everything(folder: Path) -> bytes:
     return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file() and file.name != "secret.yaml")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_run_uses_secrets_of_its_files_and_leaves_none_of_them_anywhere(tmp_path: Path) -> None:
     script = Script(lines=[line("one", "hello"), line("two", {"status": 401, "text": f"Incorrect key: {HELD}"})])
     server = ScriptedModel(script.answer)

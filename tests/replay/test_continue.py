@@ -26,6 +26,7 @@ async def test_a_round_robin_of_many_turns_says_each_message_once_and_in_order(
     await check_continued(env_with_short_histories, handle, 6)
 
 
+@pytest.mark.slow
 async def test_an_agents_long_turn_goes_on_between_its_tool_calls(env_with_short_histories: Environment) -> None:
     """Once alone, and once as a member of a team, which waits for its end before the next member."""
     many = {"calls": [{"name": "noop", "arguments": {"message": f"m{n}"}} for n in range(20)]}
@@ -45,6 +46,7 @@ async def test_an_agents_long_turn_goes_on_between_its_tool_calls(env_with_short
     assert turn.message == "I agree."
 
 
+@pytest.mark.slow
 async def test_tool_calls_made_at_once_are_all_answered_however_many(env_with_short_histories: Environment) -> None:
     calls = [{"name": "noop" if n % 2 else "unknown", "arguments": {"message": f"m{n}"}} for n in range(128)]
     env_with_short_histories.script(line("one", {"calls": calls}, {"calls": calls}, "Done."))
@@ -73,6 +75,7 @@ async def test_members_of_a_parallel_team_speak_on_the_same_history_in_whatever_
     await check_continued(env_with_short_histories, handle, 4)
 
 
+@pytest.mark.slow
 async def test_a_query_with_many_targets_starts_each_of_them_once(env_with_short_histories: Environment) -> None:
     env_with_short_histories.answer = lambda request: Reply(text="I " + request["messages"][0]["content"])
     names = [f"a{n}" for n in range(30)]

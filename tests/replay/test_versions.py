@@ -94,6 +94,7 @@ async def test_a_run_stays_on_its_version_while_new_ones_go_to_the_next_and_back
     assert [await versions_of(env, each) for each in (old, new, rolled_back)] == [{"v1"}, {"v2"}, {"v1"}]
 
 
+@pytest.mark.slow
 async def test_a_long_run_goes_over_to_the_current_version_where_it_goes_on_in_a_new_run(
     env_with_short_histories: Environment,
 ) -> None:

@@ -86,7 +86,7 @@ async def test_a_call_whose_arguments_do_not_fit_waits_for_nobody(env: Environme
     assert names.count("ToolCallFailed") == 1
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_run_that_waits_for_its_client_says_so_and_asks_no_person(
     env: Environment, server: EmbeddedServer
 ) -> None:
@@ -160,7 +160,7 @@ async def start_stuck(address: str) -> None:
     await client.start_workflow("query", {}, id="stuck", task_queue=f"baton{PROGRAM}x", search_attributes=waiting)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_run_that_can_not_be_asked_hides_nothing_that_others_wait_for(machine: UserMachine) -> None:
     machine.script(*Script.read(ROOT / "samples" / "scripts" / "purchase.yaml").lines)
     machine.run("run", "-f", SAMPLE, "--detach")

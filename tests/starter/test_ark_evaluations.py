@@ -80,7 +80,7 @@ def answer(request: Request) -> Reply:
     return Reply.model_validate(call("calculator", expression="1 + 1"))
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_evaluations_of_all_types_are_run_and_paid_for_once(machine: UserMachine) -> None:
     machine.model._answer = answer
     file = machine.write(*AGENTS, *ALL)
@@ -113,7 +113,7 @@ def test_evaluations_of_all_types_are_run_and_paid_for_once(machine: UserMachine
     assert (again.returncode, len(machine.model.requests)) == (0, paid)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_service_of_arks_protocol_evaluates(machine: UserMachine, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(text=json.dumps({"score": "0.85", "passed": True, "metadata": {"why": "good"}})))
     service = manifest("Evaluator", "judged", {"address": {"value": f"{tool_server.url}/evaluate"}})
@@ -251,7 +251,7 @@ def test_a_response_of_a_service_without_a_finite_score_is_an_error(answer: str)
         read_response(answer)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_what_cannot_be_run_is_named_before_anything_is_paid_for(machine: UserMachine) -> None:
     for manifests, told in (
         ([evaluation("b", type="baseline", config={})], "'baseline' is not supported"),

@@ -119,7 +119,7 @@ async def test_the_wait_of_a_budget_has_the_id_by_which_it_is_approved(env: Envi
     assert await waits_of(env, handle) == []
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_the_wait_of_a_budget_keeps_its_id_when_the_run_continues_as_new(
     env_with_short_histories: Environment,
 ) -> None:

@@ -61,7 +61,7 @@ def test_a_run_goes_on_with_a_conversation(machine: UserMachine) -> None:
     assert (wrong.returncode, "is not an id: 1 to 255 characters" in wrong.stderr) == (1, True)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_conversations_are_listed_shown_and_deleted(env: Environment, machine: UserMachine) -> None:
     machine.env["BATON_JOURNAL_URL"] = env.journal_address
     env.script(line("one", "I am one."))

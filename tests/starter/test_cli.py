@@ -238,7 +238,7 @@ def test_validate_reports_what_run_refuses(machine: UserMachine) -> None:
     assert machine.run("run", "-f", file, "-p", "town=Rome").returncode == 0
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.shared_server
 def test_manifests_are_read_from_standard_input(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
@@ -326,7 +326,7 @@ def test_ctrl_c_detaches_and_the_run_continues(machine: UserMachine) -> None:
     assert "Completed (max_turns)" in machine.run("watch", "talk").stderr
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_server_and_worker_are_shared_and_end_together(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "hello", "delay": 0.5}))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
@@ -343,7 +343,7 @@ def test_the_server_and_worker_are_shared_and_end_together(machine: UserMachine)
     assert "Completed" in machine.run("status", "talk").stderr, "they are started again"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_unfinished_runs_continue_when_the_server_and_worker_are_restarted(machine: UserMachine) -> None:
     machine.script(line("one", "1", {"text": "2", "delay": 1}), line("two", "a", "b"))
     file = machine.write(*DUO, QUERY)
@@ -358,7 +358,7 @@ def test_unfinished_runs_continue_when_the_server_and_worker_are_restarted(machi
     assert [message["content"] for message in status["responses"][0]["messages"]] == ["1", "a", "2", "b", "2", "b"]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_server_and_worker_without_clients_and_runs_end_by_themselves(machine: UserMachine) -> None:
     dev = machine.start("dev", "--linger", "2")
     _, printed = dev.communicate(timeout=PATIENCE)
@@ -366,7 +366,7 @@ def test_a_server_and_worker_without_clients_and_runs_end_by_themselves(machine:
     assert "UI: http" in printed
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: UserMachine) -> None:
     dev = machine.start("dev")
     while not machine.state_dir.read_dev_server():
@@ -383,7 +383,7 @@ def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: UserMachine) 
     assert not machine.state_dir.is_held("dev"), "the server has ended before"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_worker_is_restarted_when_the_api_key_has_changed(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
@@ -431,7 +431,7 @@ def test_a_remote_server_and_worker_are_used_if_the_environment_names_them(
     assert not machine.state_dir.folder.exists(), "nothing was started here"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_worker_with_open_runs_keeps_its_api_key(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "hello", "hang": True}))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
@@ -448,7 +448,7 @@ def test_a_worker_with_open_runs_keeps_its_api_key(machine: UserMachine) -> None
     assert (first.returncode, out) == (0, "hello\n")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_many_runs_at_once_start_one_server_and_worker(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
@@ -504,7 +504,7 @@ def test_an_invalid_setting_is_an_error_without_a_traceback(machine: UserMachine
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.shared_server
 def test_no_command_aborts_at_its_end(machine: UserMachine) -> None:
     machine.script(line("one", call("noop", message="x"), "hello"))

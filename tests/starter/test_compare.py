@@ -64,7 +64,7 @@ def texts_of(drawing: str) -> set[str | None]:
     return {element.text for element in ElementTree.fromstring(drawing).iter() if element.tag.endswith("text")}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_models_prompts_and_teams_are_compared_in_a_table_and_a_plot(machine: UserMachine) -> None:
     machine.model._answer = answer
     write_team(machine)
@@ -94,7 +94,7 @@ def test_models_prompts_and_teams_are_compared_in_a_table_and_a_plot(machine: Us
     assert {"small", "large", "kind", "pair", "tokens a run", "quality"} <= texts
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_variant_that_fails_is_shown_and_the_exit_code_is_2(machine: UserMachine) -> None:
     machine.model._answer = lambda request: Reply(status=400) if request["model"] == "small" else answer(request)
     write_team(machine)
@@ -158,7 +158,7 @@ def judge_of(asked: list[str]) -> Callable[[Request], Reply]:
     return answer_or_judge
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_forks_of_a_run_are_compared_and_what_was_before_the_turn_is_not_paid_for_again(env: Environment) -> None:
     asked: list[str] = []
     env.answer = judge_of(asked)
@@ -220,7 +220,7 @@ async def test_forks_that_are_not_possible_are_refused_before_anything_is_paid_f
     assert len(env.model.requests) == paid
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_variants_of_a_file_are_forks_of_its_run(machine: UserMachine) -> None:
     asked: list[str] = []
     machine.model._answer = judge_of(asked)

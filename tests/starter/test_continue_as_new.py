@@ -27,6 +27,7 @@ pytestmark = pytest.mark.full
 PAIR = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=15)]
 
 
+@pytest.mark.slow
 async def test_a_signal_or_a_cancellation_during_continue_as_new_is_not_lost(
     env_with_short_histories: Environment,
 ) -> None:

@@ -132,7 +132,7 @@ async def test_a_parameter_of_a_query_can_be_the_contributions(env: Environment)
     assert model_requests(env)[-1].user == "Sum it up: [round 1] a: a1"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_the_command_contributions_prints_them(env: Environment, server: EmbeddedServer) -> None:
     env.script(panelist_line("a", "a1"), SYNTHESIS)
     handle = await env.start_team([shared("panel", role_member("a"))], "panel")

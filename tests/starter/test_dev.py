@@ -44,6 +44,7 @@ async def test_one_of_two_servers_on_the_same_port_reports_that_it_did_not_start
     assert sum(alive) == 1
 
 
+@pytest.mark.slow
 def test_two_servers_that_prefer_the_same_ports_both_start_on_different_ones(tmp_path: Path) -> None:
     machines, (port, ui) = [UserMachine(tmp_path / name) for name in ("one", "other")], own_ports()
     for machine in machines:
@@ -63,6 +64,7 @@ def test_two_servers_that_prefer_the_same_ports_both_start_on_different_ones(tmp
     assert printed[0].split(", its UI")[0] != printed[1].split(", its UI")[0]
 
 
+@pytest.mark.slow
 def test_all_lines_of_a_server_are_json_if_its_log_is(tmp_path: Path) -> None:
     machine = UserMachine(tmp_path)
     machine.env = process_env(BATON_LOG_FORMAT="json")
@@ -81,6 +83,7 @@ def test_all_lines_of_a_server_are_json_if_its_log_is(tmp_path: Path) -> None:
     assert (count["level"], count["message"]) == ("ERROR", "1 problem")
 
 
+@pytest.mark.slow
 def test_short_commands_keep_the_server_running(tmp_path: Path) -> None:
     machine = UserMachine(tmp_path)
     machine.env = process_env()
@@ -127,6 +130,7 @@ def start_dev(machine: UserMachine, *arguments: str | Path) -> list[str]:
     return log.read_text().splitlines()
 
 
+@pytest.mark.slow
 async def test_runs_may_name_the_manifests_of_dev_and_programs_copy_its_address(machine: UserMachine) -> None:
     port, ui = own_ports()
     printed = start_dev(machine, "-f", SAMPLE, "--port", str(port), "--ui-port", str(ui))
@@ -139,6 +143,7 @@ async def test_runs_may_name_the_manifests_of_dev_and_programs_copy_its_address(
     assert result["stopReason"] == "terminated"
 
 
+@pytest.mark.slow
 def test_files_may_refer_to_manifests_that_only_a_worker_has_in_its_files(machine: UserMachine) -> None:
     own = agent("writer")
     own["metadata"]["labels"] = {"tier": "gold"}
@@ -173,6 +178,7 @@ def test_files_may_refer_to_manifests_that_only_a_worker_has_in_its_files(machin
     assert [row.split()[-1] for row in both] == ["SOURCE", "files", "store"]
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_else_another_is_taken(machine: UserMachine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
@@ -187,6 +193,7 @@ def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_else_another_is
     assert not machine.dev().address.endswith(f":{port}")
 
 
+@pytest.mark.slow
 def test_dev_takes_the_place_of_a_server_that_a_command_has_started(machine: UserMachine) -> None:
     assert machine.run("run", "-f", SAMPLE).returncode == 0
     assert machine.dev().lingering
@@ -195,6 +202,7 @@ def test_dev_takes_the_place_of_a_server_that_a_command_has_started(machine: Use
     assert machine.dev().address in printed[-1]
 
 
+@pytest.mark.slow
 def test_the_address_of_this_machines_own_server_may_be_exported(machine: UserMachine) -> None:
     key = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"token": KEY}}
     api_key = {"valueFrom": {"secretKeyRef": {"name": "key", "key": "token"}}}

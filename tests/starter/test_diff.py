@@ -21,7 +21,7 @@ from tests.harness.environment import Environment, agent, call, line, team
 from tests.harness.user_machine import UserMachine
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_runs_with_equal_messages_have_no_difference(machine: UserMachine) -> None:
     machine.script(line("one", "first", "first"), line("two", "second", "second"))
     duo = [agent("one"), agent("two"), team("duo", "one", "two", strategy="sequential")]
@@ -35,7 +35,7 @@ def test_runs_with_equal_messages_have_no_difference(machine: UserMachine) -> No
     assert (found["equal"], found.get("differsIn"), found.get("pairs", [])) == (2, None, [])
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_two_runs_are_side_by_side_within_80_columns_from_where_they_part(machine: UserMachine) -> None:
     long = "漢字 and a word that is " + "very " * 20 + "long"
     machine.script(line("one", "first"), line("two", call("calculator", expression="1 + 1"), "It is 2."))
@@ -57,7 +57,7 @@ def test_two_runs_are_side_by_side_within_80_columns_from_where_they_part(machin
     assert found["pairs"][1]["a"]["usage"]["modelCalls"] == 2, "also the call that has called the tool"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_two_runs_are_written_as_a_page_that_needs_no_network_and_marks_what_differs(machine: UserMachine) -> None:
     solo = agent("one", "calculator")
     file = machine.write(solo)
@@ -227,7 +227,7 @@ def test_nothing_that_a_server_has_said_is_a_command_to_the_terminal_or_a_line_o
     assert len([each for each in cells.splitlines() if each.startswith("B  b")]) == 2, "lines of results and words"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_run_that_does_not_exist_is_named(machine: UserMachine) -> None:
     machine.script(line("one", "first"))
     machine.run("run", "-f", machine.write(agent("one")), "agent/one", "Why?", "--id", "first-run")

@@ -50,7 +50,7 @@ def model(url: str, key: str) -> dict[str, Any]:
     )
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_key_that_the_journal_needs_and_the_command_lacks_is_reported(
     server: EmbeddedServer, tmp_path: Path
 ) -> None:
@@ -85,7 +85,7 @@ async def test_all_checks_are_ok_if_server_workers_journal_and_models_answer(
     print(f"it took {seconds:.1f} s")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_passwords_among_the_parameters_of_the_journals_address_are_not_shown(
     server: EmbeddedServer, postgres: PostgresServer
 ) -> None:
@@ -141,7 +141,7 @@ async def test_each_failed_check_has_a_hint(server: EmbeddedServer, tmp_path: Pa
     assert all(wrong.values())
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_the_other_checks_run_without_a_server(tmp_path: Path) -> None:
     code, found, _ = await run_doctor(BATON_HOME=str(tmp_path / "none"))
     assert (code, found["server"]["ok"], found["journal"]["ok"]) == (1, False, True)
@@ -152,7 +152,7 @@ async def test_the_other_checks_run_without_a_server(tmp_path: Path) -> None:
     assert (code, found["settings"]["text"][:31]) == (1, "BATON_MAX_CONCURRENT_ACTIVITIES")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_run_whose_model_keeps_failing_is_reported_with_the_reason(
     env: Environment, server: EmbeddedServer
 ) -> None:
@@ -232,7 +232,7 @@ async def test_a_short_loss_of_the_connection_fails_no_check(
             await cutting
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_variables_of_the_running_worker_are_compared_without_their_values(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     machine.run("run", "-f", machine.write(agent("one")), "agent/one", "Why?")
@@ -245,7 +245,7 @@ def test_the_variables_of_the_running_worker_are_compared_without_their_values(m
     assert "another-key" not in other.stdout
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_agents_that_are_executed_elsewhere_are_checked_without_an_execution(
     server: EmbeddedServer, tool_server: ToolServer, tmp_path: Path
 ) -> None:

@@ -497,7 +497,7 @@ async def test_the_codec_server_decrypts_for_temporals_ui_and_refuses_other_page
     assert "with the key 'old'" in refused.json()["message"]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_every_command_decrypts_and_without_the_key_reports_the_missing_key(machine: UserMachine) -> None:
     machine.script(line("one", f"{MARK}answer"))
     machine.env |= setting(OLD)
@@ -551,7 +551,7 @@ def test_a_key_is_printed_and_the_codec_server_requires_one(machine: UserMachine
     assert server.returncode == 130
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_doctor_decrypts_the_failure_of_a_stuck_run_and_without_the_key_names_it(
     encrypted_env: Environment, server: EmbeddedServer
 ) -> None:

@@ -287,7 +287,7 @@ async def test_a_user_is_a_name_with_its_account(env: Environment) -> None:
     assert await erased(f"default/default/team-c/default/{user}") == [odd.id]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_the_command_erases_runs_and_says_what_it_has_erased(env: Environment, server: EmbeddedServer) -> None:
     script(env)
     run = await ended(env, "agent/one")
@@ -316,7 +316,7 @@ async def ended_in(env: Environment, namespace: str, target: str, **spec: object
     return run
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_runs_are_erased_when_the_retention_of_their_namespace_has_ended(env: Environment) -> None:
     script(env)
     ages = Ages(by_namespace={"support": timedelta(0)}, others=timedelta(days=30))
@@ -473,7 +473,7 @@ async def test_the_objects_of_an_id_in_the_bucket_are_erased_with_its_last_run(
         assert not bucket.objects
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_conversation_is_erased_in_one_namespace_alone(env: Environment, server: EmbeddedServer) -> None:
     env.answer = lambda request: Reply(text="Yes.")
     support, sales = [await ended_in(env, each, "one", conversationId="c") for each in ("support", "sales")]

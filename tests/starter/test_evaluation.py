@@ -296,7 +296,7 @@ def test_the_command_prints_a_table_saves_a_baseline_and_ends_with_2_on_a_regres
     assert machine.run("eval", "-f", cases, "-f", manifests, "--id", "third", *tolerated).returncode == 0
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_report_is_saved_although_nobody_reads_what_is_printed(machine: UserMachine) -> None:
     machine.model._answer = shout
     cases, manifests = write_cases(machine.folder), machine.write(agent("shouter"))
@@ -332,7 +332,7 @@ def test_mistakes_in_files_are_named_before_anything_is_paid_for(machine: UserMa
     assert machine.model.requests == []
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_terminal_shows_a_progress_bar(machine: UserMachine) -> None:
     machine.model._answer = shout
     cases, manifests = write_cases(machine.folder), machine.write(agent("shouter"))

@@ -95,6 +95,7 @@ async def test_a_worker_is_listed_once_all_the_time_before_and_after_its_first_h
         assert await asyncio.gather(*(watch(queue) for _ in range(30))) == [{1}] * 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval", [timedelta(seconds=60), None])
 async def test_a_worker_of_a_program_with_rare_or_no_heartbeats_is_live_between_them(
     env: Environment, tmp_path: Path, interval: timedelta | None
@@ -126,6 +127,7 @@ async def test_workers_of_one_client_are_listed_with_their_own_manifests(env: En
         assert [manifests_digest(each.identity) for each in listed] == [other.catalog.catalog.sha[:8]]
 
 
+@pytest.mark.slow
 async def test_a_worker_without_manifests_does_not_share_a_task_queue_with_one_that_has_some(
     client: Client, fleet: Fleetmates
 ) -> None:
@@ -145,6 +147,7 @@ async def test_a_worker_without_manifests_does_not_share_a_task_queue_with_one_t
     assert (refused.returncode, "has different manifests" in refused.stderr) == (1, True)
 
 
+@pytest.mark.slow
 async def test_of_two_workers_that_start_at_the_same_moment_one_is_refused(client: Client, fleet: Fleetmates) -> None:
     both = [await fleet.start(), await fleet.start("-f", SAMPLE)]
     ended = [asyncio.create_task(each.wait()) for each in both]
@@ -167,6 +170,7 @@ async def test_a_worker_waits_for_its_own_heartbeat_before_it_compares_its_age_w
             await Worker(late, task_queue=other.task_queue, plugins=[plugin]).run()
 
 
+@pytest.mark.slow
 async def test_a_worker_with_changed_manifests_warns_and_works(
     client: Client, fleet: Fleetmates, write: Writer
 ) -> None:
@@ -177,6 +181,7 @@ async def test_a_worker_with_changed_manifests_warns_and_works(
     await alive(client, fleet, 2)
 
 
+@pytest.mark.slow
 async def test_workers_of_two_versions_may_know_other_manifests(client: Client, fleet: Fleetmates) -> None:
     fleet.env |= {"BATON_DEPLOYMENT": "fleet", "BATON_BUILD_ID": "v1"}
     await fleet.printed(await fleet.start(), "Worker started")
@@ -187,6 +192,7 @@ async def test_workers_of_two_versions_may_know_other_manifests(client: Client, 
         await check_manifests(client, Settings.of(fleet.env), own)
 
 
+@pytest.mark.slow
 async def test_why_no_run_starts_is_said_by_run_status_and_doctor(client: Client, fleet: Fleetmates) -> None:
     queue = fleet.env["BATON_TASK_QUEUE"]
     fleet.env |= {"BATON_DEPLOYMENT": queue, "BATON_BUILD_ID": "v1"}
@@ -213,6 +219,7 @@ async def test_why_no_run_starts_is_said_by_run_status_and_doctor(client: Client
     await client.get_workflow_handle(run).terminate()
 
 
+@pytest.mark.slow
 async def test_doctor_counts_the_workers_that_live_and_each_once(client: Client, fleet: Fleetmates) -> None:
     for process in [await fleet.start(SAMPLE), await fleet.start(SAMPLE), await fleet.start(SAMPLE)]:
         await fleet.printed(process, "Worker started")
@@ -226,6 +233,7 @@ async def test_doctor_counts_the_workers_that_live_and_each_once(client: Client,
     assert f"1 worker on the task queue {fleet.env['BATON_TASK_QUEUE']}, 0 runs and 0 calls waiting" in done.stdout
 
 
+@pytest.mark.slow
 async def test_the_log_of_a_worker_is_json_with_the_run_and_the_attempt_and_has_no_secret_and_no_colour(
     env: Environment, fleet: Fleetmates
 ) -> None:
@@ -254,6 +262,7 @@ async def test_the_log_of_a_worker_is_json_with_the_run_and_the_attempt_and_has_
     assert "\x1b" not in printed + rest.decode()
 
 
+@pytest.mark.slow
 async def test_a_failed_attempt_has_the_run_and_the_member_in_the_text_log(env: Environment, fleet: Fleetmates) -> None:
     env.answer = lambda _: Reply(status=401, text="bad key")
     fleet.env |= {"OPENAI_BASE_URL": env.model_url, "OPENAI_API_KEY": KEY}
@@ -268,6 +277,7 @@ async def test_a_failed_attempt_has_the_run_and_the_member_in_the_text_log(env: 
     assert line.endswith(f" (run={run} run_id={handle.first_execution_run_id} member=brainstormer-agent turn=1)")
 
 
+@pytest.mark.slow
 async def test_get_shows_what_each_worker_has_in_its_files_while_they_differ(
     client: Client, fleet: Fleetmates, write: Writer
 ) -> None:

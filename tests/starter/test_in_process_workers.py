@@ -177,7 +177,7 @@ async def test_a_connection_ends_though_a_function_ignores_its_cancellation(
     await (await temporal.attach(handle.id)).cancel()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_who_awaits_a_run_whose_program_has_ended_it_reads_in_the_log_what_to_do(
     env: Environment, temporal: baton.Connection, server: EmbeddedServer
 ) -> None:
@@ -209,7 +209,7 @@ async def test_who_awaits_a_run_whose_program_has_ended_it_reads_in_the_log_what
     await (await temporal.attach(handle.id)).cancel()
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_process_that_attaches_to_one_run_of_a_program_declines_the_others_until_it_attaches_to_them(
     env: Environment, temporal: baton.Connection, server: EmbeddedServer
 ) -> None:
@@ -251,7 +251,7 @@ async def test_a_process_that_attaches_to_one_run_of_a_program_declines_the_othe
     assert [each.text for each in value.contributions] == ["two checked"]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_the_status_without_the_program_counts_the_calls_of_functions(
     env: Environment, server: EmbeddedServer
 ) -> None:
@@ -284,7 +284,7 @@ async def test_a_worker_that_cannot_start_fails_the_start_and_the_next_one_is_tr
     assert (await temporal.run(asks(look_up), input="Why?")).message == "a"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_run_whose_program_has_ended_goes_on_when_it_is_started_again_with_its_id(
     env: Environment, temporal: baton.Connection, server: EmbeddedServer
 ) -> None:

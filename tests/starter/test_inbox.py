@@ -60,7 +60,7 @@ async def test_events_say_who_was_asked_and_who_has_replied_and_messages_have_th
     assert (found["ReplyGiven"]["member"], found["ReplyGiven"]["by"]) == ("ann", "ann@desk")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.shared_server
 def test_a_lawyer_replies_from_another_terminal(machine: UserMachine) -> None:
     machine.script(*Script.read(ROOT / "samples" / "scripts" / "contract.yaml").lines)

@@ -32,7 +32,7 @@ def ended_runs(machine: UserMachine) -> list[Json]:
 TALK = [agent("one"), team("pair", "one", "one", strategy="sequential"), query("talk", "team", "pair")]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.shared_server
 def test_run_shows_partial_answers_on_a_terminal_and_ctrl_c_restores_the_terminal(machine: UserMachine) -> None:
     machine.script(line("one", {**LONG, "held": True}))
@@ -84,7 +84,7 @@ def test_a_transcript_ends_with_the_partial_answer_of_an_open_call(machine: User
     assert shown.stdout.count("finis\n") == 1
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_runs_are_listed_newest_first_without_their_child_runs(machine: UserMachine) -> None:
     machine.script(line("one", "hello"), line("two", {"status": 400}))
     first = machine.write(agent("one"), team("pair", "one", strategy="sequential"), query("first", "team", "pair"))
@@ -120,7 +120,7 @@ def test_runs_are_listed_newest_first_without_their_child_runs(machine: UserMach
     assert "\x1b[32m" in terminal.text
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_list_has_whole_ids_and_ages_on_a_terminal_of_80_columns(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     name = "a-question-with-a-rather-long-name-of-45-signs"
@@ -169,7 +169,7 @@ def test_the_answer_is_printed_once_where_messages_and_results_go_to_one_termina
     assert "  The very last words.\n" in piped.stderr
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_what_has_run_is_shown_after_its_server_has_ended(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     assert machine.run("list").returncode == 3, "nothing has run here"
@@ -229,7 +229,7 @@ def test_events_can_be_followed_while_the_run_goes_on(machine: UserMachine) -> N
     assert following.returncode == 0
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_run_is_watched_from_a_machine_without_a_worker_and_after_its_worker_has_gone(
     machine: UserMachine, server: EmbeddedServer
 ) -> None:

@@ -110,6 +110,7 @@ def test_the_wheel_installs_the_package_and_nothing_else(wheel: Path) -> None:
     assert {"baton/__init__.py", "baton/worker.py", "baton/py.typed"} <= {*names}
 
 
+@pytest.mark.slow
 def test_a_team_runs_in_a_project_whose_modules_have_the_names_of_batons_folders(
     project: UserMachine, python: Path
 ) -> None:
@@ -216,6 +217,7 @@ asyncio.run(main())
 """A program that starts, watches and attaches runs, and serves an application's workflow."""
 
 
+@pytest.mark.slow
 def test_a_client_without_extras_starts_and_watches_runs_and_serves_workflows_that_run_agents(
     machine: UserMachine, core: Path, server: EmbeddedServer
 ) -> None:

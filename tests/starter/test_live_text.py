@@ -333,7 +333,7 @@ async def connections_to(url: str) -> int:
     return int(str(count))
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_all_readers_share_one_connection_to_postgresql_which_is_opened_again(postgres: PostgresServer) -> None:
     url = await postgres.database()
     channel, worker = channel_of(url), channel_of(url)

@@ -72,7 +72,7 @@ def test_a_catalog_whose_record_was_removed_is_not_trusted(state_dir: StateDir) 
     assert not secrets.is_local("old")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_the_local_server_removes_what_neither_an_open_run_nor_a_schedule_can_need(machine: UserMachine) -> None:
     """It does so when it starts, and every hour: however old the oldest open run is."""
     state_dir = machine.state_dir

@@ -100,7 +100,7 @@ def test_the_plain_client_imports_nothing_of_baton() -> None:
     assert len(main.body) - 1 <= 10
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_the_temporal_command_does_the_same(served: Served) -> None:
     name = f"cli-{uuid.uuid4().hex[:6]}"
     temporal = (TEMPORAL, "--address", served.address)

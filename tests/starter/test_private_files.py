@@ -20,7 +20,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_run_leaves_nothing_that_others_may_read(machine: UserMachine) -> None:
     folder = machine.state_dir.folder
     folder.mkdir(0o755)

@@ -284,6 +284,7 @@ print(json.dumps([connection for connection in connections if "127.0.0.1" not in
 """
 
 
+@pytest.mark.slow
 def test_a_replay_connects_to_nothing_but_its_own_server() -> None:
     names = ["assistant", "openapi", "travel", "underwriting", "weather"]  # MCP, a document, A2A, an engine, HTTP
     pairs = json.dumps([[str(FOLDER / f"{name}{SUFFIX}"), str(SAMPLES / f"{name}.yaml")] for name in names])
@@ -529,6 +530,7 @@ def test_a_recording_that_can_not_be_written_stays_as_it_was(parcel: Path) -> No
     assert parcel.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_run_that_can_not_end_is_terminated_when_its_replay_has_no_more_time(
     parcel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -684,6 +686,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
 
 
+@pytest.mark.slow
 def test_pytest_collects_recordings(project: Path) -> None:
     command = [*USERS_PYTEST, "-q"]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "BATON_"))}
@@ -970,6 +973,7 @@ async def test_a_run_that_was_canceled_during_a_call_of_an_application_is_cancel
     assert replayed.unchanged, replayed.report
 
 
+@pytest.mark.slow
 async def test_decisions_of_approvers_are_replayed_without_their_keys(baton_server: str, tmp_path: Path) -> None:
     keys = IdentityKeys(("k" * 32,))
     async with baton.testing.environment(

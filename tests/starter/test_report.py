@@ -234,7 +234,7 @@ async def test_a_team_without_a_manifest_is_drawn_as_it_has_spoken(env: Environm
         assert "the manifests that workers have now" in html_of(current)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_report_of_a_thousand_turns_has_a_few_megabytes(env: Environment) -> None:
     """In 20 teams: each request of one discussion of that length would hold all that was said before."""
     words = "The figures of the third quarter have been looked at, and there is no reason to wait. " * 12
@@ -263,7 +263,7 @@ async def test_the_longest_texts_are_truncated_if_all_of_them_are_too_long(
     assert text.count("x") < 6_000
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_command_writes_a_file_and_leaves_stdout_to_the_report(machine: UserMachine) -> None:
     started = machine.run("run", "-f", ROOT / "samples" / "brainstorming.yaml")
     assert started.returncode == 0, started.stderr
@@ -292,7 +292,7 @@ async def test_members_have_the_tokens_and_the_turns_of_the_run(env: Environment
     assert {*report.lanes} >= {"desk · buyer", "crowd · north", "closing · judge"}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_browser_shows_the_file_without_an_error(env: Environment, tmp_path: Path) -> None:
     env.answer = answer_nested
     handle = await env.start_query(NESTED, "team/board", input=HOSTILE)

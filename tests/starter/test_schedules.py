@@ -275,7 +275,7 @@ async def test_a_schedule_that_is_deleted_is_gone_and_its_open_run_goes_on(
     assert (await env.status(env.client.get_workflow_handle(run))).message == "At last."
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_times_that_an_outage_has_taken_are_caught_up_with_within_the_window(tmp_path: Path) -> None:
     folder = tmp_path / "server"
     folder.mkdir()
@@ -421,7 +421,7 @@ def wait_until_listed(machine: UserMachine, schedule: str) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_machines_own_server_stays_as_long_as_a_schedule_may_start_a_run(machine: UserMachine) -> None:
     machine.script(line("one", "Since it is."))
     template = {"spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
@@ -452,7 +452,7 @@ def test_a_machines_own_server_stays_as_long_as_a_schedule_may_start_a_run(machi
     assert dev.returncode == 0
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_schedules_are_applied_listed_paused_triggered_and_deleted_by_commands(machine: UserMachine) -> None:
     machine.script(line("one", "Since it is."))
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"key": "sk-of-file"}}

@@ -32,7 +32,7 @@ def refused(machine: UserMachine, *arguments: str | Path) -> str:
     return done.stderr
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_what_is_applied_is_run_by_its_name_and_the_next_run_takes_the_next_version(machine: UserMachine) -> None:
     machine.model._answer = by_prompt
     file = machine.write(QUERY, DUO, agent("one"), agent("two", prompt="Old."))
@@ -60,7 +60,7 @@ def test_what_is_applied_is_run_by_its_name_and_the_next_run_takes_the_next_vers
     assert "'query/q' takes no input" in refused(machine, "run", "query/q", "Why?")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_files_and_schedules_may_refer_to_what_only_the_store_has(machine: UserMachine) -> None:
     machine.model._answer = by_prompt
     printed(machine, "apply", "-f", machine.write(QUERY, DUO, agent("one"), agent("two", prompt="Old.")))
@@ -129,7 +129,7 @@ def test_manifests_are_selected_by_names_and_labels_and_printed_by_a_template(ma
     assert "there is no Agent 'three'" in refused(machine, "get", "agent", "one", "three")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_manifest_is_described_with_its_users_and_versions_and_a_run_with_its_events(machine: UserMachine) -> None:
     machine.model._answer = by_prompt
     printed(machine, "apply", "-f", machine.write(QUERY, DUO, agent("one"), agent("two", prompt="Old.")))
@@ -190,7 +190,7 @@ def test_secrets_are_applied_with_a_key_and_never_shown(machine: UserMachine) ->
     assert printed(machine, "get", "secrets") == "No manifests found."
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_run_from_files_may_refer_to_a_stored_secret(machine: UserMachine) -> None:
     machine.env["BATON_ENCRYPTION_KEYS"] = printed(machine, "encryption-key", "k1")
     machine.model._answer = by_prompt
@@ -235,7 +235,7 @@ def test_a_watch_prints_each_change_until_it_is_interrupted(machine: UserMachine
     assert terminal.end() == 130
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_applies_at_once_from_two_processes_both_land(machine: UserMachine) -> None:
     def file(name: str) -> Path:
         shared: Json = agent("shared", description=name)

@@ -11,7 +11,7 @@ from tests.harness.mcp_process import McpServerProcess, stdio_manifest
 from tests.harness.processes import baton, process_env
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_the_tools_of_an_agent_are_those_that_its_servers_list(tmp_path: Path) -> None:
     with McpServerProcess("2025", tmp_path).running() as server:
         names = ["calculator", "test-add-up", "mine-echo"]
@@ -27,7 +27,7 @@ def test_the_tools_of_an_agent_are_those_that_its_servers_list(tmp_path: Path) -
     assert "  test-add-up(a: integer, b: integer)\n    Adds two numbers." in everyone.stdout
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_server_that_can_not_be_asked_is_told_in_one_sentence(tmp_path: Path) -> None:
     server = stdio_manifest(tmp_path, args=["-c", "import sys; sys.exit('there is no such town')"], timeout="2m")
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([agent("one", tools=[{"name": "test"}]), server]))

@@ -19,7 +19,7 @@ def test_the_program_uses_every_name() -> None:
     assert used == {*baton.__all__}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_pyright_accepts_it(tmp_path: Path) -> None:
     """Mypy checks it with all files of the tests, strictly as well."""
     config = {

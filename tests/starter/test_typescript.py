@@ -119,6 +119,7 @@ def test_the_committed_types_are_generated_from_the_schema_of_the_protocol(built
     assert generated.read_text() == (ROOT / CLIENT / "src" / "protocol.ts").read_text(), "write it anew: make schema"
 
 
+@pytest.mark.slow
 async def test_a_typescript_client_starts_reads_and_controls_runs(built: Path, client: Client, tmp_path: Path) -> None:
     catalog = load_files([Writer(tmp_path).file(*MANIFESTS)])
     async with Environment.running(client, tmp_path, catalog=catalog) as env:

@@ -63,6 +63,7 @@ def baton(*arguments: str | Path, stdin: str = "", **env: str) -> subprocess.Com
     return without_posix("from baton.starter.cli.app import main; main()", *arguments, stdin=stdin, **env)
 
 
+@pytest.mark.slow
 def test_every_module_can_be_imported() -> None:
     names = [".".join(("baton", *file.relative_to(ROOT).with_suffix("").parts)) for file in FILES]
     modules = [name for name in names if not name.endswith(".__init__")]
@@ -120,6 +121,7 @@ print(asyncio.run(baton.run(agent, input="Why?")).message)
 """
 
 
+@pytest.mark.slow
 async def test_a_program_executes_its_own_functions(env: Environment, tmp_path: Path) -> None:
     """Its worker evaluates in processes, and writes spans, neither of which can be locked or limited."""
     env.script(line("one", call("look_up", word="why"), '{"n": 1}'))

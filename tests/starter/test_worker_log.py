@@ -223,7 +223,7 @@ def test_a_warning_that_can_not_be_written_does_not_fail_who_warns(capsys: pytes
     assert capsys.readouterr().err.count("--- Logging error ---") == 2
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_all_output_of_a_gateway_is_json_and_says_what_is_served(server: EmbeddedServer, tmp_path: Path) -> None:
     environment = process_env(TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), BATON_LOG_FORMAT="json")
     pipe = asyncio.subprocess.PIPE

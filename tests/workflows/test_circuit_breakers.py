@@ -178,7 +178,7 @@ async def test_a_model_is_told_that_the_breaker_of_its_tool_is_open(env: Environ
     assert len(tool_server.seen) == 1
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_the_tools_of_an_mcp_server_share_its_breaker(env: Environment, tmp_path: Path) -> None:
     with McpServerProcess("2025", tmp_path).running() as mcp:
         one = agent("a", tools=[{"name": "test", "type": "mcp"}])
@@ -214,7 +214,7 @@ async def test_an_a2a_server_that_can_not_be_reached_is_left_alone(env: Environm
     assert status.failure.type == "CircuitOpen"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_events_tell_that_a_call_was_deferred_and_begun_again(env: Environment, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(status=500), Answer("sunny"))
     env.script(line("a", call("look"), "Here."))
@@ -229,7 +229,7 @@ async def test_events_tell_that_a_call_was_deferred_and_begun_again(env: Environ
     assert float(str(found[1].data["wait"])) > 0
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_the_health_check_and_doctor_tell_which_are_open(env: Environment, server: EmbeddedServer) -> None:
     port = own_port()
     env.answer = Failing(1_000)

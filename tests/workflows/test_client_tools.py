@@ -55,7 +55,7 @@ async def told(env: Environment, handle: Handle) -> list[str]:
     return [str(each["content"]) for each in env.transcript(head.id)[1:]]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_calls_wait_while_the_run_continues_as_new(env_with_short_histories: Environment) -> None:
     env = env_with_short_histories
     handle = await start(env, TWO, "Done.")

@@ -79,7 +79,7 @@ def _task_of(event: HistoryEvent) -> int:
     return getattr(attributes, "workflow_task_completed_event_id", 0)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_no_code_of_a_run_runs_when_it_is_dropped_wherever_it_waits(ignored: list[str]) -> None:
     """As at the end of a worker, and with the SDK's option to drop runs without their end."""
     replayer = Replayer(

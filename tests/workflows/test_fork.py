@@ -157,7 +157,7 @@ async def test_a_team_that_is_called_upon_twice_in_a_round_is_asked_again_after_
 CONCURRENT = "parallel", "nested in parallel"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", TEAMS)
 async def test_a_fork_from_any_place_of_any_team_ends_like_the_run_and_makes_only_the_calls_after_it(
     env: Environment, shape: str
@@ -451,7 +451,7 @@ async def test_a_run_that_has_continued_as_new_is_forked_in_any_of_its_execution
         assert rows(env, status)[: turn + 1] == rows(env, original)[: turn + 1]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_turn_is_found_in_its_execution_alone_at_the_same_place_as_in_the_whole_run(
     env_with_short_histories: Environment,
 ) -> None:
@@ -747,7 +747,7 @@ OF_FORKS = settings(
 )
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # a counterexample takes a while to be made small
 @OF_FORKS
 @given(node=CONCURRENT_TEAMS, place=st.integers(0, 50), prunes=st.booleans())
@@ -792,7 +792,7 @@ def reprompted(manifests: Sequence[Json], name: str) -> list[Json]:
     ]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # a counterexample takes a while to be made small
 @OF_FORKS
 @given(node=TEAMS_IN_TURNS, place=st.integers(0, 50), agent=st.integers(0, 9))

@@ -165,7 +165,7 @@ async def test_an_answer_in_the_last_turn_is_no_failure(env: Environment) -> Non
     assert (await ask(env, [*DESK, handing_over("triage", "billing", maxTurns=2)])).phase == "Completed"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_team_without_a_limit_ends_after_a_hundred_turns(env: Environment) -> None:
     env.script(line("triage", *[transfer("billing")] * 60), line("billing", *[transfer("triage")] * 60))
     status = await ask(env, [*DESK, handing_over("triage", "billing")])

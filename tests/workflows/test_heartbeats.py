@@ -13,7 +13,7 @@ from baton.testing import Reply
 from tests.harness.environment import Environment, agent
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_call_sends_a_heartbeat_per_interval_at_most(
     server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

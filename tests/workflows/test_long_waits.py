@@ -146,6 +146,7 @@ async def outcome(env: Environment, handle: Handle) -> tuple[Json, int]:
     return {**ended, "said": said, "turns": response.get("turns")}, len(env.model.requests)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", SHAPES)
 async def test_a_run_that_is_paused_and_cut_before_each_of_its_steps_comes_to_the_same_end(
     env_with_short_histories: Environment, start: Start
@@ -218,6 +219,7 @@ async def test_a_tool_that_is_a_querys_target_waits_for_the_yes_in_a_run_that_co
     assert [each.path for each in tool_server.seen] == ["/buy?item=pen"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["sequential", "parallel", "round-robin"])
 async def test_a_person_is_waited_for_in_a_run_that_continues_as_new(
     env_with_short_histories: Environment, strategy: str
@@ -324,6 +326,7 @@ async def test_a_decision_that_is_checked_when_its_run_is_about_to_continue_as_n
     assert await execution(audited, handle.id) != run_id
 
 
+@pytest.mark.slow
 async def test_a_decision_that_no_call_can_check_before_its_run_continues_as_new_is_refused(
     audited: Environment, tool_server: ToolServer
 ) -> None:

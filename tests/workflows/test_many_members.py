@@ -25,7 +25,7 @@ def own_name(request: Request) -> Reply:
     return Reply(text=request["messages"][0]["content"].removeprefix("You are ").removesuffix("."))
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_all_members_of_a_wide_parallel_team_speak_once(env: Environment) -> None:
     env.answer = own_name
     wide = [*map(agent, NAMES), team("team", *NAMES, strategy="parallel")]
@@ -35,7 +35,7 @@ async def test_all_members_of_a_wide_parallel_team_speak_once(env: Environment) 
     assert turn.usage.model_calls == len(env.model.requests) == len(NAMES)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_all_targets_of_a_wide_query_answer_once(env: Environment) -> None:
     env.answer = own_name
     status = await env.status(await env.start_query([*map(agent, NAMES)], *(f"agent/{name}" for name in NAMES)))
@@ -45,7 +45,7 @@ async def test_all_targets_of_a_wide_query_answer_once(env: Environment) -> None
     assert len(env.model.requests) == len(NAMES)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # a busy machine takes minutes for a hundred runs at once
 async def test_with_fail_fast_a_long_query_starts_no_target_after_the_first_failure(
     env_with_short_histories: Environment,
@@ -77,7 +77,7 @@ async def test_with_fail_fast_a_long_query_starts_no_target_after_the_first_fail
     assert asked() == {*NAMES[:100]}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_parallel_team_whose_agents_take_many_steps_with_long_results_fits_into_its_histories(
     env: Environment,
 ) -> None:
@@ -93,7 +93,7 @@ async def test_a_parallel_team_whose_agents_take_many_steps_with_long_results_fi
     assert (len(sizes), max(sizes) < 2_000_000) == (9, True)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # a busy machine takes minutes for a hundred copies of each message
 async def test_long_messages_to_a_wide_team_fit_into_what_temporal_takes_at_once(env: Environment) -> None:
     """Each of 100 members gets 60 kB several times: that is more than one task, or one history, may hold."""

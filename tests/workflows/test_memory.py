@@ -167,7 +167,7 @@ async def test_a_store_that_is_away_when_a_query_ends_gets_the_conversation_once
     assert newest.texts() == ["Why?", "yes"]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_conversation_that_a_store_has_not_got_in_six_attempts_is_told_and_in_the_journal(
     env: Environment, newest: MemoryServer
 ) -> None:

@@ -156,7 +156,7 @@ def tools(server: ToolServer, on_error: str) -> list[Json]:
     return [manifest("Tool", "look", look), agent("one", **spec)]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_tool_whose_failure_would_end_the_run_is_waited_for(env: Environment, tool_server: ToolServer) -> None:
     down = True
     tool_server.answer = lambda _: Answer("down", status=503) if down else Answer("It is 4.")
@@ -256,7 +256,7 @@ async def test_a_tool_is_attempted_as_often_as_its_retry_policy_says(
     assert len(tool_server.seen) == attempts if on_error == "feed" else len(tool_server.seen) > attempts
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["agent/one", "team/outer"])
 async def test_a_call_that_no_worker_finishes_is_an_outage_that_its_run_waits_for(
     client: Client, tmp_path: Path, target: str
@@ -284,7 +284,7 @@ async def test_a_call_that_has_failed_before_its_worker_was_away_is_waited_for(c
         assert (status.phase, status.message) == ("Completed", "Here.")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_run_whose_child_cannot_be_started_waits_and_says_so(env: Environment) -> None:
     env.answer = lambda _: Reply(text="Here.")
     async with query_with_child_held_back(env, outer_query(), "outer") as outer:
@@ -302,7 +302,7 @@ def outer_query() -> Json:
     return {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "outer"}]}, "resources": TEAMS}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_missed_heartbeats_do_not_count_as_attempts_of_a_function_that_is_a_member(
     client: Client, tmp_path: Path
 ) -> None:

@@ -246,7 +246,7 @@ async def test_a_run_that_was_refused_says_so_when_asked_how_it_stands(env: Envi
     assert (await team.query("status"))["phase"] == "Failed"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_status_stays_within_temporals_limits_however_much_was_said(env: Environment) -> None:
     env.script(*(line(name, "汉" * 60_000) for name in ("one", "two", "three")))
     status = await env.status(await env.start_query(THREE, *(f"agent/{n}" for n in ("one", "two", "three"))))

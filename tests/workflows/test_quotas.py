@@ -90,7 +90,7 @@ async def test_a_run_waits_for_the_next_day_and_says_why_and_goes_on_when_its_qu
         assert (await tenant.status(second)).phase == "Completed"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_many_calls_that_wait_go_on_within_a_minute_after_their_quota_is_raised(env: Environment) -> None:
     """They ask by themselves only after a quarter of an hour or more."""
     calls = [ScriptedToolCall(name="noop", arguments={"message": str(number)}) for number in range(20)]

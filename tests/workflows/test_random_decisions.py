@@ -102,7 +102,7 @@ async def check(env: Environment, shop: ToolServer, case: Case) -> None:
     assert ended_early or set(made) == {*case.allowed.values()}, turn
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_each_call_is_decided_once_in_any_order_and_only_made_with_its_yes(
     env: Environment, tool_server: ToolServer
 ) -> None:

@@ -85,7 +85,7 @@ TEAMS: dict[str, list[Json]] = {
 }
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", TEAMS)
 async def test_whichever_call_has_failed_a_team_its_retry_ends_like_a_run_without_a_failure(
     env: Environment, shape: str
@@ -310,7 +310,7 @@ async def test_of_two_who_retry_a_run_one_is_told(env: Environment) -> None:
     assert (await env.status(again)).message == "Fine."
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_retry_that_fails_before_a_child_that_had_failed_still_goes_on_with_that_child(
     env: Environment,
 ) -> None:

@@ -265,7 +265,7 @@ class HandleClaim:
         return await workflow.execute_child_workflow("query", query, id=f"{own}/query", task_queue=queue)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["result", "cancel"])
 async def test_a_workflow_tool_works_below_a_workflow_of_another_application(env: Environment, end: str) -> None:
     env.script(line("adjuster", INSPECT, "Inspected."))

@@ -524,6 +524,7 @@ async def test_a_repeated_decision_does_not_decide_the_next_call(gateway: Gatewa
         assert pending(again)["id"] == pending(waiting)["id"] != pending(task)["id"]
 
 
+@pytest.mark.slow
 async def test_a_late_decision_as_text_is_no_message_and_no_reply_to_another_question(gateway: GatewayServer) -> None:
     async with a2a_client(gateway, "team/desk", streaming=False) as client:
         task = await waiting_order(client, gateway.env)
@@ -1050,6 +1051,7 @@ async def delete_run(env: Environment, run: str, how: str) -> None:
         await journal.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["deleted", "erased", "expired"])
 async def test_a_push_notification_configuration_is_deleted_with_its_task(served_env: Environment, how: str) -> None:
     """Its history has the address, the token and the credentials."""

@@ -476,6 +476,7 @@ async def test_what_is_wrong_with_a_request_is_told_before_the_stream(gateway: G
         assert response.json()["type"] == "RUN_ERROR"
 
 
+@pytest.mark.slow
 async def test_a_run_goes_on_when_its_gateway_is_killed_and_another_streams_it(
     served_env: Environment, asked: Asked
 ) -> None:

@@ -284,7 +284,7 @@ async def test_what_the_last_workers_had_is_served_while_none_is_live(
         await other.get("/v1/models/agent/buyer", 503)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_deletion_waits_for_a_worker_only_for_a_limited_time_and_is_finished_when_it_is_repeated(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

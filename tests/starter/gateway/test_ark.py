@@ -188,7 +188,7 @@ async def test_a_stream_waits_for_its_query(gateway: GatewayServer) -> None:
     assert said(await reading) == {"one": "a", "two": "b"}
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_a_stream_that_an_outage_of_temporal_ends_says_so(
     served_env: Environment, server: EmbeddedServer
 ) -> None:
@@ -250,7 +250,7 @@ async def test_a_stream_does_not_wait_for_its_query_after_its_client_has_left(se
         await leave(gateway, "GET", "/stream/never?wait-for-query=300s")
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["ark", "responses"])
 async def test_a_deletion_does_not_wait_for_the_end_of_a_run_after_its_client_has_left(
     env: Environment, protocol: str

@@ -291,7 +291,7 @@ async def test_a_chat_goes_on_with_an_answer_while_its_run_is_paused_and_resumed
     await requests[0]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_what_a_tool_reports_of_its_progress_is_said_by_nobody(env: Environment, tmp_path: Path) -> None:
     working = agent("working", tools=[{"name": "test-work", "type": "mcp"}])
     with McpServerProcess("2026", tmp_path).running() as server:

@@ -23,7 +23,7 @@ MANIFESTS = [
 ]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_no_request_that_the_description_allows_or_forbids_makes_the_gateway_fail(gateway: GatewayServer) -> None:
     gateway.env.answer = lambda _: Reply(text="Because.")
     arguments = ["run", f"{gateway.url}/openapi.json", "--url", gateway.url, "--checks", "not_a_server_error"]
@@ -236,6 +236,7 @@ async def test_a_client_that_half_closes_a_stream_leaves_nothing_open(served_env
         await gateway.post(f"/runs/{run['id']}/cancel")
 
 
+@pytest.mark.slow
 async def test_a_stream_that_a_client_does_not_read_fills_no_memory_and_is_cut_while_others_are_served(
     served_env: Environment,
 ) -> None:
@@ -286,6 +287,7 @@ def is_connected(socket_: socket.socket) -> bool:
     return socket_.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_ESTABLISHED
 
 
+@pytest.mark.slow
 async def test_thousands_of_idle_connections_keep_nobody_out_and_are_closed(
     served_env: Environment,
 ) -> None:

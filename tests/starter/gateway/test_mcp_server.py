@@ -432,7 +432,7 @@ async def test_a_closed_wait_for_the_result_of_a_run_does_not_end_the_run(gatewa
     assert (await gateway.finished(run["id"]))[-1]["data"]["phase"] == "Completed"
 
 
-@pytest.mark.full
+@pytest.mark.slow
 async def test_the_end_of_a_gateway_ends_no_run(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", {"text": "a", "held": True}))
     async with contextlib.AsyncExitStack() as clients:
@@ -445,6 +445,7 @@ async def test_the_end_of_a_gateway_ends_no_run(gateway: GatewayServer) -> None:
     assert (await gateway.finished(run))[-1]["data"]["phase"] == "Completed"
 
 
+@pytest.mark.slow
 @both_eras
 async def test_over_stdio_calls_return_answers_and_forms_are_elicited(served_env: Environment, mode: Mode) -> None:
     served_env.script(line("careful", CALCULATE, "It is 4."))
@@ -456,6 +457,7 @@ async def test_over_stdio_calls_return_answers_and_forms_are_elicited(served_env
     assert len(person.asked) == 2
 
 
+@pytest.mark.slow
 @both_eras
 async def test_over_stdio_a_call_canceled_at_once_leaves_no_run_open(served_env: Environment, mode: Mode) -> None:
     served_env.script(line("one", *[{"text": "a", "held": True}] * 10))
@@ -471,6 +473,7 @@ async def test_over_stdio_a_call_canceled_at_once_leaves_no_run_open(served_env:
             assert (await gateway.finished(run["id"]))[-1]["data"]["phase"] == "Canceled"
 
 
+@pytest.mark.slow
 @both_eras
 @pytest.mark.parametrize("cancels", [True, False])
 async def test_over_stdio_a_client_cancels_the_run_and_its_end_does_not(

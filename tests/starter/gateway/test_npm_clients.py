@@ -86,6 +86,7 @@ async def output(folder: Path, *command: str) -> str:
     return printed.decode()
 
 
+@pytest.mark.slow
 async def test_the_mcp_sdk_of_npm_calls_teams(gateway: GatewayServer, installed: Path) -> None:
     gateway.env.script(line("one", "a"), line("two", "b"), line("judge", '{"ok": true}'))
     printed: Json = json.loads(await output(installed, "node", "mcp.mjs", gateway.url))
@@ -94,6 +95,7 @@ async def test_the_mcp_sdk_of_npm_calls_teams(gateway: GatewayServer, installed:
     assert printed["verdict"] == {"ok": True}
 
 
+@pytest.mark.slow
 async def test_the_inspector_lists_tools_and_calls_one(gateway: GatewayServer, installed: Path) -> None:
     gateway.env.script(line("one", "a"))
     inspector = ("npx", "@modelcontextprotocol/inspector", "--cli", f"{gateway.url}/mcp", "--transport", "http")

@@ -283,6 +283,7 @@ async def test_openais_own_helper_accumulates_a_streamed_response(served_env: En
     assert events
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["one", "duo", "both", "nested"])
 async def test_a_stream_goes_on_after_each_number_on_another_gateway(
     served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI, model: str
@@ -431,6 +432,7 @@ async def test_a_conversation_is_continued(served_env: Environment, api: AsyncOp
     assert said == ["Which color?", "Red.", "Why?"]
 
 
+@pytest.mark.slow
 async def test_a_response_is_canceled_and_deleted(
     served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI
 ) -> None:
@@ -577,6 +579,7 @@ async def test_a_chat_ends_with_an_error_if_the_next_attempt_says_something_else
     assert WORDS.startswith("".join(pieces))
 
 
+@pytest.mark.slow
 async def test_a_response_goes_on_after_a_circuit_breaker_was_open(
     served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI
 ) -> None:
@@ -621,6 +624,7 @@ async def unread_events(gateway: GatewayServer, model: str, query: str = "") -> 
         return [event["data"] async for event in read_sse(response)]
 
 
+@pytest.mark.slow
 async def test_responses_and_their_events_have_the_types_of_openais_package_and_of_open_responses(
     served_env: Environment, gateway: GatewayServer
 ) -> None:

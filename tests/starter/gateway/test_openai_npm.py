@@ -76,6 +76,7 @@ async def output(folder: Path, program: str, gateway: GatewayServer) -> Any:
     return json.loads(await asyncio.to_thread(run, folder, "node", "program.mjs", GATEWAY=gateway.url))
 
 
+@pytest.mark.slow
 async def test_the_client_of_npm_chats_streams_and_reconnects(gateway: GatewayServer, tmp_path: Path) -> None:
     gateway.env.script(line("one", {"text": "one two three four", "pause": 0.2}), line("two", "b"))
     assert await output(tmp_path, PROGRAM, gateway) == {
@@ -87,6 +88,7 @@ async def test_the_client_of_npm_chats_streams_and_reconnects(gateway: GatewaySe
     }
 
 
+@pytest.mark.slow
 async def test_the_helper_of_npm_accumulates_a_response_whose_first_attempts_have_failed(
     gateway: GatewayServer, tmp_path: Path
 ) -> None:

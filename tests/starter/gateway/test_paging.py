@@ -63,6 +63,7 @@ async def check_pages(gateway: GatewayServer, handle: Handle, limits: Sequence[i
     return whole
 
 
+@pytest.mark.slow
 async def test_a_long_run_is_read_in_pages(env_with_short_histories: Environment) -> None:
     env = env_with_short_histories
     env.answer = count_replies
@@ -78,6 +79,7 @@ async def test_a_long_run_is_read_in_pages(env_with_short_histories: Environment
         assert newest["events"] == whole[-3:]
 
 
+@pytest.mark.slow
 async def test_a_page_begins_with_a_turn(env_with_short_histories: Environment) -> None:
     env = env_with_short_histories
     env.answer = count_replies
@@ -103,6 +105,7 @@ async def test_a_page_begins_with_a_turn(env_with_short_histories: Environment) 
             assert (page["events"][0]["type"], page["events"][0]["round"]) == ("round.started", 7)
 
 
+@pytest.mark.slow
 async def test_nested_and_parallel_teams_are_read_in_pages(env_with_short_histories: Environment) -> None:
     env = env_with_short_histories
     env.answer = count_replies
@@ -118,6 +121,7 @@ async def test_nested_and_parallel_teams_are_read_in_pages(env_with_short_histor
         await check_pages(gateway, handle, limits=(16, 64))
 
 
+@pytest.mark.slow
 async def test_the_rounds_of_a_panel_are_read_in_pages(env_with_short_histories: Environment) -> None:
     env = env_with_short_histories
     env.script(SYNTHESIS, *(panelist_line(name, *(f"{name} {number}" for number in range(6))) for name in "abc"))
@@ -131,6 +135,7 @@ async def test_the_rounds_of_a_panel_are_read_in_pages(env_with_short_histories:
         assert page["events"] == whole[where : where + 9]
 
 
+@pytest.mark.slow
 async def test_a_turn_with_many_calls_is_read_in_pages(env_with_short_histories: Environment) -> None:
     env = env_with_short_histories
     calls = 0
@@ -149,6 +154,7 @@ async def test_a_turn_with_many_calls_is_read_in_pages(env_with_short_histories:
             await check_pages(gateway, handle, limits=(16,))
 
 
+@pytest.mark.slow
 async def test_the_events_of_a_run_that_was_ended_in_temporal_are_exact(env_with_short_histories: Environment) -> None:
     env = env_with_short_histories
     env.answer = count_replies

@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 import yaml
 
@@ -52,6 +53,7 @@ def labeled(name: str, app: str, **spec: str) -> Json:
     return {**one, "metadata": {"name": name, "labels": {"app": app}}}
 
 
+@pytest.mark.slow
 async def test_manifests_are_applied_pruned_shown_and_deleted_with_a_key(
     remote: tuple[GatewayServer, dict[str, str]], tmp_path: Path
 ) -> None:
@@ -78,6 +80,7 @@ async def test_manifests_are_applied_pruned_shown_and_deleted_with_a_key(
         assert {each.author for each in await store.versions(("Agent", "default", "kept"))} == {"ed"}
 
 
+@pytest.mark.slow
 async def test_no_secret_is_sent_over_a_gateway(remote: tuple[GatewayServer, dict[str, str]], tmp_path: Path) -> None:
     gateway, keys = remote
     secret: Json = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "stringData": {"k": "zqzq"}}
@@ -89,6 +92,7 @@ async def test_no_secret_is_sent_over_a_gateway(remote: tuple[GatewayServer, dic
     assert (code, "Secrets are not sent through a gateway" in said, "zqzq" in said) == (1, True, False)
 
 
+@pytest.mark.slow
 async def test_what_apply_would_change_is_shown_over_a_gateway(
     remote: tuple[GatewayServer, dict[str, str]], tmp_path: Path
 ) -> None:
@@ -116,6 +120,7 @@ async def test_what_apply_would_change_is_shown_over_a_gateway(
     assert (code, "-" in shown.replace("---", "").replace("@@ -0,0", "")) == (1, False), "a guest sees nothing of it"
 
 
+@pytest.mark.slow
 async def test_a_manifest_is_described_over_a_gateway(
     remote: tuple[GatewayServer, dict[str, str]], tmp_path: Path
 ) -> None:
@@ -160,6 +165,7 @@ async def test_nothing_is_pruned_without_a_selector_or_a_namespace(
     assert "name a namespace or labels" in refused["error"]["message"]
 
 
+@pytest.mark.slow
 async def test_manifests_of_others_are_neither_pruned_nor_named(
     remote: tuple[GatewayServer, dict[str, str]], tmp_path: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tests.harness.continued_runs import count_replies
 from tests.harness.environment import Environment, Handle, Json, agent, line, team
 from tests.harness.gateway import GatewayServer
@@ -21,6 +23,7 @@ async def used(handle: Handle) -> Json:
     return usage
 
 
+@pytest.mark.slow
 async def test_the_sums_of_a_continued_nested_run_are_those_of_all_its_calls(
     env_with_short_histories: Environment,
 ) -> None:

@@ -38,6 +38,7 @@ async def prepared(gateway: GatewayServer) -> str:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", VIEWS.values(), ids=VIEWS)
 async def test_no_page_has_a_serious_finding_or_scrolls_sideways(
     browser: Browser, env: Environment, options: Json

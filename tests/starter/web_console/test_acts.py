@@ -273,6 +273,7 @@ async def test_what_was_written_stays_when_another_team_is_chosen(browser: Brows
         assert gateway.env.model.requests[-1].body["messages"][-1]["content"] == "Who is there?"
 
 
+@pytest.mark.slow
 async def test_a_member_with_a_schema_replies_in_a_form(browser: Browser, env: Environment) -> None:
     schema = {
         "type": "object",
@@ -364,6 +365,7 @@ async def test_a_reply_whose_schema_is_too_long_for_a_form_is_written_as_json(
         assert json.loads((await ended(gateway, run))["message"]) == {"ok": True}
 
 
+@pytest.mark.slow
 async def test_a_servers_question_is_answered_by_its_schemas_form_and_declined(
     browser: Browser, env: Environment, tmp_path: Path
 ) -> None:
@@ -420,6 +422,7 @@ async def test_a_chat_continues_its_conversation_also_after_a_reload(browser: Br
         assert texts[1:] == ["Why are there tides?", "Because of the moon.", "Only of that?"]
 
 
+@pytest.mark.slow
 async def test_a_chat_shows_a_question_that_the_inbox_learns_of_later(browser: Browser, env: Environment) -> None:
     requests = 0
 
@@ -461,6 +464,7 @@ async def test_what_is_written_while_a_message_is_sent_stays(browser: Browser, e
             await expect(message).to_have_value("And be careful.")
 
 
+@pytest.mark.slow
 async def test_an_act_that_comes_too_late_says_so(browser: Browser, env: Environment) -> None:
     async with served(env) as gateway, open_page(browser, gateway.url, expects=[409]) as page:
         gateway.env.script(line("buyer", call("send", input="desks"), "Done."), line("shop", "Sent."))

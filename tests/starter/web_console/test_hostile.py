@@ -67,6 +67,7 @@ async def test_edited_arguments_keep_the_characters_that_a_page_shows_otherwise(
         assert json.loads(waits[0]["text"]) == {"input": text, "other": "y"}
 
 
+@pytest.mark.slow
 async def test_hostile_addresses_and_names_of_callers_do_nothing(
     browser: Browser, env: Environment, tmp_path: Path
 ) -> None:

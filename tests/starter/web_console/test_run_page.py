@@ -43,6 +43,7 @@ SPEECH = {"text": WORDS, "pause": 0.1, "held": True}
 """A reply whose words come one after the other, the last ones once the model is released."""
 
 
+@pytest.mark.slow
 async def test_words_appear_as_they_come(gateway: GatewayServer, browser: Browser) -> None:
     gateway.env.script(line("one", SPEECH, "3"), line("two", "2", "4"))
     started = await gateway.post("/runs", {"target": "team/duo", "input": "What is new?"}, 201)
@@ -77,6 +78,7 @@ async def test_the_words_of_a_failed_attempt_are_taken_back(gateway: GatewayServ
         await expect(page.locator(".turn").first).to_contain_text(re.compile("attempt"))
 
 
+@pytest.mark.slow
 async def test_no_word_is_lost_or_doubled_if_the_gateway_is_killed(
     env: Environment, browser: Browser, tmp_path: Path
 ) -> None:
@@ -202,6 +204,7 @@ async def test_a_pause_a_message_and_the_end_are_in_the_conversation(gateway: Ga
         await expect(page.locator(".end-note")).to_contain_text("Enough.")
 
 
+@pytest.mark.slow
 async def test_a_run_goes_on_after_a_turn_in_a_new_run(gateway: GatewayServer, browser: Browser) -> None:
     gateway.env.script(line("one", "a", "c"), line("two", "b", "d"))
     started = await gateway.post("/runs", {"target": "team/duo", "input": "Why?"}, 201)
@@ -242,6 +245,7 @@ async def test_hostile_text_is_shown_as_text(env: Environment, browser: Browser)
             assert "\u202e" not in await page.locator("body").inner_text()
 
 
+@pytest.mark.slow
 async def test_a_long_run_is_scrolled_with_few_elements_in_the_page(
     env_with_short_histories: Environment, browser: Browser
 ) -> None:
@@ -282,6 +286,7 @@ async def test_the_turns_are_walked_with_the_keyboard(gateway: GatewayServer, br
         assert await page.evaluate("document.activeElement.getAttribute('aria-label')") == labels[-1]
 
 
+@pytest.mark.slow
 async def test_lanes_show_each_member_and_child_run(env: Environment, browser: Browser) -> None:
     names = [f"member-{number}" for number in range(24)]
     env.answer = count_replies

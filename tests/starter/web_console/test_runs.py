@@ -33,6 +33,7 @@ async def rows(page: Page) -> list[str]:
     return await page.locator(".run-link").all_inner_texts()
 
 
+@pytest.mark.slow
 async def test_a_run_appears_moves_on_and_ends_without_a_reload(browser: Browser, env: Environment) -> None:
     async with served(env) as gateway, open_page(browser, gateway.url) as page:
         await expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
@@ -73,6 +74,7 @@ async def test_the_list_is_filtered_and_the_address_keeps_the_filters(browser: B
             await expect(page.locator(".run-row")).to_have_count(count)
 
 
+@pytest.mark.slow
 async def test_older_runs_are_read_on_and_stay_in_the_list_while_newer_ones_begin(
     browser: Browser, env: Environment
 ) -> None:
@@ -131,6 +133,7 @@ async def test_a_list_whose_newest_page_has_only_new_runs_begins_anew(browser: B
                 await older.click()
 
 
+@pytest.mark.slow
 async def test_a_run_that_ends_on_an_older_page_ends_in_the_list_and_leaves_a_filtered_one(
     browser: Browser, env: Environment
 ) -> None:
@@ -164,6 +167,7 @@ async def listed(gateway: GatewayServer, count: int) -> None:
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_of_three_hundred_live_runs_the_page_has_only_the_rows_in_view(
     browser: Browser, env: Environment
 ) -> None:
