@@ -11,6 +11,8 @@ The child is a run of Baton, of the type ``query``: it is listed, steered and ap
 workers of the parent's task queue, or of ``task_queue``. Works in the SDK's sandbox, and with any data converter.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Generator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
@@ -59,12 +61,28 @@ class ChildOptions(TypedDict, total=False):
     resources: Sequence[Mapping[str, Any]]
 
 
+RUNS_OF_1_1 = "baton-runs-1.1"
+"""The patch with which ids of runs have twelve random digits, and a run is canceled by its id.
+
+Before 1.1 they had six, and Temporal was left to cancel the run: it cancels its first execution alone. Histories of
+applications have this patch.
+"""
+
+
 class ChildRun(Generic[T]):
     """A run that the workflow has started. ``await run`` waits for its answer."""
 
-    def __init__(self, handle: ChildWorkflowHandle[Any, dict[str, Any]], output: type[T]) -> None:
+    def __init__(
+        self,
+        handle: ChildWorkflowHandle[Any, dict[str, Any]],
+        output: type[T],
+        cancel_by_id: ChildWorkflowCancellationType = ChildWorkflowCancellationType.ABANDON,
+    ) -> None:
+        """``cancel_by_id`` is how a canceled parent cancels the run by its id; with ABANDON, it does not."""
         self.handle = handle
         self._output = output
+        self._cancel_by_id = cancel_by_id
+        self._canceling: asyncio.Task[None] | None = None
 
     @property
     def id(self) -> str:
@@ -96,7 +114,21 @@ class ChildRun(Generic[T]):
 
     async def status(self) -> dict[str, Any]:
         """The status at the end, as described in docs/reference.md. Raises ChildWorkflowError."""
+        while self._cancel_by_id != ChildWorkflowCancellationType.ABANDON and not self.handle.done():
+            try:
+                await workflow.wait([self.handle])
+            except asyncio.CancelledError:
+                if self._canceling is None:
+                    self._canceling = asyncio.create_task(self._cancel())
+                if self._cancel_by_id != ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED:
+                    self.handle.cancel()
+                    break
         return await self.handle
+
+    async def _cancel(self) -> None:
+        """Cancels the run, whichever of its executions is open."""
+        with contextlib.suppress(ApplicationError):  # it may have ended by now
+            await workflow.get_external_workflow_handle(self.id).cancel()
 
     async def terminate(self, reason: str = "", *, now: bool = False) -> None:
         """Ends the run after its current turn or, with ``now``, at once. It completes with what was said."""
@@ -159,17 +191,20 @@ async def _start(kind: str, name: str, value: Input, output: type[T], options: C
     if unknown := sorted(options.keys() - ChildOptions.__annotations__.keys()):
         known = ", ".join(sorted(ChildOptions.__annotations__))
         raise TypeError(f"there is no option '{unknown[0]}'; known: {known}")
+    is_new = workflow.patched(RUNS_OF_1_1)
+    cancellation_type = options.get("cancellation_type", ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED)
+    digits = workflow.uuid4().hex[: 12 if is_new else 6] if not options.get("id") else ""
     handle = await workflow.start_child_workflow(
         "query",
         _query(kind, name, value, options),
-        id=options.get("id") or f"{workflow.info().workflow_id}/{name}-{workflow.uuid4().hex[:6]}",
+        id=options.get("id") or f"{workflow.info().workflow_id}/{name}-{digits}",
         task_queue=options.get("task_queue"),
         result_type=dict[str, Any],
         parent_close_policy=options.get("parent_close_policy", ParentClosePolicy.REQUEST_CANCEL),
-        cancellation_type=options.get("cancellation_type", ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED),
+        cancellation_type=cancellation_type,
         static_summary=options.get("summary") or f"{kind} {name}",
     )
-    return ChildRun(handle, output)
+    return ChildRun(handle, output, cancellation_type if is_new else ChildWorkflowCancellationType.ABANDON)
 
 
 def _query(kind: str, name: str, value: Input, options: ChildOptions) -> dict[str, Any]:

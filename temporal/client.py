@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from temporalio.api.common.v1 import Payload
 from temporalio.client import (
     Client,
     Interceptor,
@@ -20,11 +21,19 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowQueryFailedError,
 )
-from temporalio.converter import DataConverter, ExternalStorage, StorageDriver
+from temporalio.converter import (
+    DataConverter,
+    ExternalStorage,
+    StorageDriver,
+    StorageDriverActivityInfo,
+    StorageDriverSelectContext,
+    StorageDriverWorkflowInfo,
+)
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import Runtime, TelemetryConfig
 
 from ..contracts.settings import CONVERTER, REDACT, TASK_QUEUE, SettingsError
+from ..resources.strategies import OWN_WORKFLOWS
 from .encryption import EncryptionCodec, Keys
 from .external_storage import CheckedStorage
 
@@ -160,9 +169,15 @@ def converter_with_external_storage(converter: DataConverter, *drivers: StorageD
 
 
 def _storage(drivers: Sequence[StorageDriver]) -> ExternalStorage:
-    return CheckedStorage(
-        drivers, driver_selector=lambda *_: drivers[0], payload_size_threshold=EXTERNAL_STORAGE_THRESHOLD
-    )
+    def for_own_values(context: StorageDriverSelectContext, _: Payload) -> StorageDriver | None:
+        return None if _is_foreign(context.target) else drivers[0]
+
+    return CheckedStorage(drivers, driver_selector=for_own_values, payload_size_threshold=EXTERNAL_STORAGE_THRESHOLD)
+
+
+def _is_foreign(target: StorageDriverWorkflowInfo | StorageDriverActivityInfo | None) -> bool:
+    """Whether a value is of a workflow of an application: the journal does not know how long it is needed."""
+    return target is not None and target.type is not None and target.type not in OWN_WORKFLOWS
 
 
 def _extended(storage: ExternalStorage, drivers: Sequence[StorageDriver]) -> ExternalStorage:

@@ -74,3 +74,20 @@ class Control:
         await workflow.wait_condition(lambda: self._is_over)
         await run.terminate("enough")
         return await run.status()
+
+
+@workflow.defn
+class Long:
+    """Has long values of its own, and asks an agent a long question."""
+
+    @workflow.run
+    async def run(self, length: int) -> str:
+        text = await workflow.execute_activity(write, length, start_to_close_timeout=timedelta(seconds=10))
+        agent_id = f"{workflow.info().workflow_id}/adjuster"
+        return await baton.workflow.run_agent("adjuster", text, id=agent_id) + text[:3]
+
+
+@activity.defn
+async def write(length: int) -> str:
+    """A long text."""
+    return "x" * length

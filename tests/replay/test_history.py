@@ -13,6 +13,7 @@ from baton.contracts.turn import StopReason
 from tests.harness.environment import Environment, texts
 from tests.harness.replayer import SandboxRunner, replay
 from tests.harness.resets import reset, reset_points
+from tests.replay import applications
 from tests.replay.compatibility import incompatible
 from tests.replay.nondeterministic import DrawsNumber, ReadsClock
 from tests.replay.recorded import HISTORIES, RecordedHistories
@@ -37,6 +38,17 @@ RECORDED = {file.stem: file.read_text() for file in sorted(HISTORIES.glob("*.jso
 async def test_a_run_recorded_by_an_earlier_version_goes_on_in_this_one(name: str) -> None:
     started = json.loads(RECORDED[name])["events"][0]["workflowExecutionStartedEventAttributes"]
     await replay([WorkflowHistory.from_json(started["workflowId"], RECORDED[name])])
+
+
+OF_APPLICATIONS = {file.stem: file.read_text() for file in sorted(applications.FOLDER.glob("*.json"))}
+
+
+@pytest.mark.parametrize("name", OF_APPLICATIONS)
+async def test_a_workflow_of_an_application_that_asks_teams_goes_on_in_this_version(name: str) -> None:
+    """``baton.workflow`` is executed in it: its commands have to stay as they were."""
+    started = json.loads(OF_APPLICATIONS[name])["events"][0]["workflowExecutionStartedEventAttributes"]
+    history = WorkflowHistory.from_json(started["workflowId"], OF_APPLICATIONS[name])
+    await Replayer(workflows=applications.WORKFLOWS).replay_workflow(history)
 
 
 def test_no_recorded_history_has_the_path_of_a_folder_of_its_machine() -> None:

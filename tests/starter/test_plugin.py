@@ -23,6 +23,7 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
 from temporalio.service import TLSConfig
 from temporalio.worker import Replayer, Worker, WorkerDeploymentConfig
+from temporalio.workflow import ChildWorkflowCancellationType
 
 import baton
 from baton.activities.runtime.settings import Settings
@@ -30,11 +31,12 @@ from baton.contracts.settings import SettingsError
 from baton.plugin import BatonPlugin, ChainedCodec, EncryptionCodec
 from baton.resources.base import parse_duration
 from baton.starter.runs.runs import find_run
+from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.encryption import Key
 from baton.testing import Reply, Request, Script, ScriptedModel, ScriptedToolCall, ScriptLine, fake_runs
 from baton.workflow import _query
 from baton.workflows.registry import WORKFLOW
-from tests.harness.claims import Claim, Control, Decision, Question, Untyped, pay
+from tests.harness.claims import Claim, Control, Decision, Long, Question, Untyped, pay, write
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer
 from tests.harness.killable_gateways import GatewayProcess
@@ -95,9 +97,8 @@ async def application(
     with model.serve() as url:
         given = {"BATON_HOME": str(folder), "OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY, **settings}
         plugin = BatonPlugin(file.parent, settings=given)
-        worker = Worker(
-            client, task_queue=queue, workflows=[Claim, Question, Untyped, Control], activities=[pay], plugins=[plugin]
-        )
+        own = [Claim, Question, Untyped, Control, Long]
+        worker = Worker(client, task_queue=queue, workflows=own, activities=[pay, write], plugins=[plugin])
         async with worker:
             yield Application(client, model, plugin, queue)
 
@@ -298,6 +299,51 @@ async def test_a_canceled_workflow_cancels_its_team(client: Client, tmp_path: Pa
         with pytest.raises(WorkflowFailureError):
             await circle.result()
         assert (await circle.describe()).status is WorkflowExecutionStatus.CANCELED
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("waits", ["by default", "not"])
+async def test_a_canceled_workflow_cancels_its_run_that_has_continued_as_new(
+    server_with_short_histories: EmbeddedServer, tmp_path: Path, waits: str
+) -> None:
+    """Temporal would cancel the first execution of the run alone, which has ended."""
+    again = ScriptedModel(lambda _: Reply(calls=[ScriptedToolCall(name="look", arguments={})], delay=0.2))
+    async with application(server_with_short_histories.address, tmp_path, again) as app:
+        run_id = f"{app.queue}/adjuster"
+        options: dict[str, Any] = {"id": run_id}
+        if waits == "not":
+            options["cancellation_type"] = ChildWorkflowCancellationType.TRY_CANCEL
+        handle = await app.client.start_workflow(
+            Question.run, args=["Go on.", options], id=app.queue, task_queue=app.queue
+        )
+        continued = f"WorkflowId = '{run_id}' AND ExecutionStatus = 'ContinuedAsNew'"
+        while not [run async for run in app.client.list_workflows(continued)]:
+            await asyncio.sleep(0.05)
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError) as canceled:
+            await handle.result()
+        assert isinstance(canceled.value.cause, CancelledError)
+        asked = app.client.get_workflow_handle(run_id)
+        with pytest.raises(WorkflowFailureError):
+            await asked.result()
+        assert (await asked.describe()).status is WorkflowExecutionStatus.CANCELED
+
+
+@pytest.mark.full
+async def test_long_values_of_the_application_stay_in_its_history_and_those_of_teams_do_not(
+    client: Client, tmp_path: Path
+) -> None:
+    async with application(address_of(client), tmp_path, answers(APPROVED)) as app:
+        handle = await app.client.start_workflow(Long.run, 1_200_000, id=app.queue, task_queue=app.queue)
+        assert await handle.result() == f"{APPROVED}xxx"
+        sizes = [
+            sum(event.ByteSize() for event in (await app.client.get_workflow_handle(run).fetch_history()).events)
+            for run in (app.queue, f"{app.queue}/adjuster")
+        ]
+    own, of_the_agent = sizes
+    assert own > 1_200_000, "the result of its activity; the question to the agent is in the journal"
+    assert own < 2_000_000
+    assert of_the_agent < 1_000_000
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ const KEY = "baton.key";
 const FIRST_DELAY = 250;
 const MAX_DELAY = 10_000;
 const RETRIED = new Set([408, 429, 500, 502, 503, 504]);
+const HIDDEN_FOR = 5_000; // milliseconds after which a hidden tab closes its stream
 
 /** An error with a sentence that says what went wrong. `status` is that of the response, 0 without one. */
 export class ApiError extends Error {
@@ -122,15 +123,21 @@ export async function blob(path, params = {}, { signal } = {}) {
  * A broken connection is opened again after the last cursor, so that no event is lost or doubled. Only the pieces of a
  * text that is being written begin anew then: place them by their `offset`. `onConnection` receives `true` when a
  * connection is open, and `false` when it is broken. Throws ApiError if the run can't be read at all.
+ *
+ * A hidden tab has no connection, and goes on when it is seen again: a browser has six connections to a gateway that
+ * speaks HTTP/1.1, for all of its tabs.
  */
 export async function* events(run, { after = null, signal, onConnection = () => {} } = {}) {
   let cursor = after;
   let delay = FIRST_DELAY;
   const seen = new Set();
   for (;;) {
+    await untilVisible(signal);
+    if (signal?.aborted) return;
+    const tab = untilHidden(signal);
     try {
       const path = withParams(`/runs/${encodeURIComponent(run)}/events`, { after: cursor });
-      const response = await request("GET", path, { signal, headers: { accept: "text/event-stream" } });
+      const response = await request("GET", path, { signal: tab.signal, headers: { accept: "text/event-stream" } });
       onConnection(true);
       for await (const event of parsed(response.body)) {
         delay = FIRST_DELAY;
@@ -146,9 +153,11 @@ export async function* events(run, { after = null, signal, onConnection = () => 
         if (event.type === "run.ended" && event.run === run) return;
       }
     } catch (error) {
-      if (error.name === "AbortError") return;
+      if (error.name === "AbortError" && tab.signal.aborted) continue;
       if (error instanceof ApiError && error.status && !RETRIED.has(error.status)) throw error;
       if (error.retryAfter) delay = Math.max(delay, error.retryAfter * 1000);
+    } finally {
+      tab.release();
     }
     if (signal?.aborted) return;
     onConnection(false);
@@ -156,6 +165,43 @@ export async function* events(run, { after = null, signal, onConnection = () => 
     if (signal?.aborted) return;
     delay = Math.min(MAX_DELAY, delay * 2);
   }
+}
+
+/** Waits until the tab is visible, or the signal is aborted. */
+function untilVisible(signal) {
+  return new Promise((resolve) => {
+    const check = () => {
+      if (document.hidden && !signal?.aborted) return;
+      document.removeEventListener("visibilitychange", check);
+      signal?.removeEventListener("abort", check);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", check);
+    signal?.addEventListener("abort", check);
+    check();
+  });
+}
+
+/** A signal that is aborted with another one, and when the tab has been hidden for a while. It has to be released. */
+function untilHidden(signal) {
+  const controller = new AbortController();
+  let timer;
+  const abort = () => controller.abort();
+  const check = () => {
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(abort, HIDDEN_FOR);
+  };
+  document.addEventListener("visibilitychange", check);
+  signal?.addEventListener("abort", abort);
+  check();
+  return {
+    signal: controller.signal,
+    release() {
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", check);
+      signal?.removeEventListener("abort", abort);
+    },
+  };
 }
 
 /** The values of the server-sent events in a body: https://html.spec.whatwg.org/multipage/server-sent-events.html. */

@@ -60,6 +60,35 @@ async def test_words_appear_as_they_come(gateway: GatewayServer, browser: Browse
         assert await findings(page) == []
 
 
+async def hide(page: Page, *, hidden: bool) -> None:
+    """Lets a page believe that its tab is hidden, or is seen again: Chromium without a screen hides none."""
+    await page.evaluate(
+        """hidden => {
+            Object.defineProperty(document, "hidden", {configurable: true, get: () => hidden});
+            document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        hidden,
+    )
+
+
+@pytest.mark.slow
+async def test_a_hidden_tab_has_no_stream_and_goes_on_where_it_was(gateway: GatewayServer, browser: Browser) -> None:
+    gateway.env.script(line("one", SPEECH, "3"), line("two", "2", "4"))
+    started = await gateway.post("/runs", {"target": "team/duo", "input": "What is new?"}, 201)
+    async with open_page(browser, address(gateway, started["id"])) as page:
+        await expect(page.locator(".said.is-live")).to_contain_text("word-003")
+        async with page.expect_event("requestfailed", lambda request: "/events" in request.url):
+            await hide(page, hidden=True)
+        gateway.env.model.release()
+        while (await gateway.get(f"/runs/{started['id']}"))["status"]["phase"] != "Completed":
+            await asyncio.sleep(0.1)
+        await expect(page.locator(".end-note")).to_have_count(0)
+        await hide(page, hidden=False)
+        await expect(page.locator(".end-note")).to_contain_text("Completed")
+        assert await texts(page) == [WORDS, "2", "3", "4"]
+        assert await page.get_by_text("connecting again").count() == 0
+
+
 async def test_the_words_of_a_failed_attempt_are_taken_back(gateway: GatewayServer, browser: Browser) -> None:
     attempts = 0
 
