@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +13,8 @@ from .options import Namespace, QueryFormat, QueryOutput, Recursive, RunFiles, R
 from .terminal import on_one_terminal, print_message, print_result, stderr_console
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ...resources.loader import Loaded
     from ...resources.query import Query, QueryName
     from ..runs.runs import RunHandle
@@ -152,34 +154,48 @@ def _lines() -> Iterator[str]:
 
 async def _answer(server: "ServerLocation", loaded: "Loaded", query: "Query | QueryName") -> None:
     """Runs a query, and prints its messages and its final status."""
+    import asyncio
+
     from ..console.status import print_status
     from ..console.watch import Watch
     from ..runs.runs import final_status
     from .execute import start_all
 
-    client = await server.connect()
-    (handle,) = await start_all(client, server, loaded, [query])
-    watch = Watch(client, stderr_console())
-    with _canceled_by_ctrl_c(handle):
+    async with _ctrl_c() as interrupts:
+        client = await server.connect()
+        (handle,) = await start_all(client, server, loaded, [query])
+        watch = Watch(client, stderr_console())
+        canceling = asyncio.create_task(_cancel_when(interrupts, handle))
         async with watch.live_view():
             await watch.follow(handle)
         status = await final_status(client, handle)
+        canceling.cancel()
     if status.phase != "Completed" or status.notices:
         print_status(stderr_console(), handle.id, status)
     if status.said and not (on_one_terminal() and status.said.strip() == watch.last_text.strip()):
         print_result(status.said)
 
 
-@contextlib.contextmanager
-def _canceled_by_ctrl_c(handle: "RunHandle") -> Iterator[None]:
-    """A context manager in which Ctrl-C cancels the run instead of the command."""
+@contextlib.asynccontextmanager
+async def _ctrl_c() -> AsyncIterator["asyncio.Queue[None]"]:
+    """A context manager in which Ctrl-C puts an item into a queue instead of ending the command."""
     import asyncio
 
     from ...contracts.settings import on_signal
 
-    requests = set[asyncio.Task[None]]()  # the loop itself has only weak references
-    end = on_signal(signal.SIGINT, lambda: requests.add(asyncio.create_task(handle.cancel())))
+    interrupts = asyncio.Queue[None]()
+    end = on_signal(signal.SIGINT, lambda: interrupts.put_nowait(None))
     try:
-        yield
+        yield interrupts
     finally:
         end()
+
+
+async def _cancel_when(interrupts: "asyncio.Queue[None]", handle: "RunHandle") -> None:
+    """Cancels the run for each item, also for one that came before the run had started."""
+    from temporalio.service import RPCError
+
+    while True:
+        await interrupts.get()
+        with contextlib.suppress(RPCError):  # the run has ended, or Temporal is away: the view says so
+            await handle.cancel()
