@@ -185,7 +185,7 @@ class LiveState:
             case WaitEndedEvent():
                 beginning = self._end_wait(event)
             case RunResetEvent():
-                self.calls = {key: call for key, call in self.calls.items() if call.root != event.run}
+                self._discard(event)
             case RunEndedEvent():
                 self._end(event)
         if run := self.runs.get(self.root_of(event.run)):
@@ -223,6 +223,21 @@ class LiveState:
         if run.id == event.run and event.kind == "pause":
             run.pause = None
         return run.waits.pop((event.run, event.wait), None)
+
+    def _discard(self, reset: RunResetEvent) -> None:
+        """Takes back what has begun after a place to which a run was reset, in child runs as well."""
+
+        def is_void(run: str, begun: datetime) -> bool:
+            return begun > reset.since and (run == reset.run or run.startswith(f"{reset.run}/"))
+
+        self.calls = {key: call for key, call in self.calls.items() if call.root != reset.run}
+        self._turns = {key: turn for key, turn in self._turns.items() if not is_void(key[0], turn.at)}
+        if run := self.runs.get(self.root_of(reset.run)):
+            run.waits = {key: wait for key, wait in run.waits.items() if not is_void(key[0], wait.at)}
+            if not any(key[0] == run.id and wait.kind == "pause" for key, wait in run.waits.items()):
+                run.pause = None
+            if run.end and is_void(run.id, run.end.at):
+                run.end = None
 
     def _end(self, ended: RunEndedEvent) -> None:
         self.calls = {key: call for key, call in self.calls.items() if key[0] != ended.run}

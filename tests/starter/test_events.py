@@ -213,6 +213,26 @@ async def test_a_reset_takes_back_what_came_after_it_and_the_stream_goes_on_from
     assert await read_events(current, env.client, after[3].cursor) == after[4:]
 
 
+async def test_a_wait_that_a_reset_takes_back_is_not_waited_for_until_it_begins_again(env: Environment) -> None:
+    careful = {"name": "noop", "approval": {"required": True}}
+    env.script(line("one", call("noop"), "done"))
+    handle = await env.start_query(
+        [manifest("Agent", "one", {"prompt": "You are one.", "tools": [careful]})], "agent/one"
+    )
+    run = RunHandle(env.client, env.client.get_workflow_handle(handle.id))
+    state, phases = LiveState(), list[str]()
+    async for event in run.events():
+        state.apply(event)
+        phases.append(state.runs[handle.id].status.phase)
+        if event.type == "run.reset":
+            assert phases[-2:] == ["InputRequired", "Running"]
+        if event.type == "wait.started" and phases.count("InputRequired") == 1:
+            await reset(env, handle, (await reset_points(handle))[-2])
+        elif event.type == "wait.started":
+            await run.approve(event.wait, by="dana")
+    assert phases[-1] == "Completed"
+
+
 async def test_a_reader_that_is_there_during_a_reset_goes_on_with_the_new_execution(env: Environment) -> None:
     env.script(line("one", "1"), line("two", {"text": "2", "hang": True}, "2"))
     handle = await env.start_team([*AGENTS, *TEAMS["sequential"]])

@@ -129,7 +129,7 @@ export function Windowed({ items, draw, onStart, onEnd, follows, startsAtEnd, ta
     <div class="feed" role="feed" aria-label=${label} aria-busy=${isBusy ? "true" : "false"} ref=${list} onKeyDown=${onKeyDown}>
       <div style=${{ height: `${above}px` }} aria-hidden="true"></div>
       ${shown.map((item, index) => html`
-        <article key=${item.key} data-key=${item.key} class=${`item item-${item.type}`} tabindex="0"
+        <article key=${item.key} data-key=${item.key} class=${`item item-${item.type}${item.isVoid ? " is-void" : ""}`} tabindex="0"
           aria-posinset=${first + index + 1} aria-setsize=${items.length} aria-label=${labelOf(item)}>
           ${draw(item)}
         </article>`)}
@@ -138,7 +138,7 @@ export function Windowed({ items, draw, onStart, onEnd, follows, startsAtEnd, ta
 }
 
 function labelOf(item) {
-  if (item.type === "turn") return `${visible(item.speaker)}${item.turn ? `, turn ${item.turn}` : ""}${item.ended ? "" : ", speaking"}`;
+  if (item.type === "turn") return `${visible(item.speaker)}${item.turn ? `, turn ${item.turn}` : ""}${item.ended ? "" : ", speaking"}${item.isVoid ? ", discarded" : ""}`;
   if (item.type === "round") return `Round ${item.round}`;
   return { note: "Note", message: "Message", wait: "Wait", steered: "Message to the run", end: "End of the run" }[item.type];
 }
@@ -231,7 +231,7 @@ function Turn({ turn, context }) {
   const isOpen = !turn.ended;
   const [isWhole, setWhole] = useState(false);
   const [isForking, setForking] = useState(false);
-  const at = isOpen ? null : forkPlace(turn, context.root);
+  const at = isOpen || turn.isVoid ? null : forkPlace(turn, context.root);
   const place = [turn.turn && `turn ${turn.turn}`, turn.part !== turn.speaker && turn.part, turn.stance && `for “${visible(turn.stance)}”`, turn.fn && `function ${visible(turn.fn)}`, turn.kind === "human" && "person"];
   const steps = isWhole || turn.steps.length <= FEW ? turn.steps : turn.steps.slice(-FEW);
   const finalStep = turn.steps.findLast((step) => step.type === "model");
@@ -239,6 +239,7 @@ function Turn({ turn, context }) {
     <div class=${`turn speaker-line${isOpen ? " is-open" : ""}`}>
       <p class="turn-head">
         <${Speaker} name=${turn.speaker} kind=${turn.kind} note=${place.filter(Boolean).join(" · ") || (turn.kind === "selector" ? "chooses who speaks" : undefined)} />
+        ${turn.isVoid && html`<span class="badge">discarded</span>`}
         ${isOpen && html`<span class="speaking"><span class="visually-hidden">is speaking</span></span>`}
         <span class="end facts">
           ${turn.usage?.totalTokens ? html`<span><${Tokens} value=${turn.usage.totalTokens} /> tokens</span>` : ""}
@@ -385,7 +386,7 @@ const WAITS = {
   circuit: "waits until a server works again", outage: "waits for the end of an outage", pause: "is paused",
   quota: "waits for its quota",
 };
-const OUTCOMES = { approved: "approved", rejected: "rejected", replied: "answered", declined: "declined", timeout: "not decided in time", over: "over" };
+const OUTCOMES = { approved: "approved", rejected: "rejected", replied: "answered", declined: "declined", timeout: "not decided in time", over: "over", discarded: "discarded by a reset" };
 
 function Wait({ wait, context }) {
   const { event, ended } = wait;
@@ -423,7 +424,7 @@ function Nested({ run, context }) {
         ${open ? html`<span class="badge badge-open"><bdi>${visible(open.speaker)}</bdi> speaks</span>` : run.ended ? html`<span class="badge">${run.ended.phase.toLowerCase()}</span>` : ""}</span>`}>
       <div class="nested-items">
         <${RunLinks} run=${run.path} isPart />
-        ${run.items.slice(-100).map((item) => html`<div key=${item.key} class=${`item item-${item.type}`}><${Item} item=${item} ...${context} /></div>`)}
+        ${run.items.slice(-100).map((item) => html`<div key=${item.key} class=${`item item-${item.type}${item.isVoid ? " is-void" : ""}`}><${Item} item=${item} ...${context} /></div>`)}
       </div>
     <//>
     ${last?.steps.filter((step) => step.written || step.text).slice(-1).map((step) => html`<${Said} text=${step.written || step.text} isLive=${step.isOpen} />`)}`;

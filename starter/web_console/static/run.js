@@ -147,7 +147,7 @@ function useRun(id, place) {
   return { state: held.current, restart: start };
 }
 
-const isAt = (item, place) => (
+const isAt = (item, place) => !item.isVoid && (
   place.turn ? item.type === "turn" && item.turn === Number(place.turn) : item.type === "round" && item.round === Number(place.round)
 );
 

@@ -184,6 +184,35 @@ function endCall(step, event) {
   touch(step.owner);
 }
 
+/** Marks what a run has done after the place to which it was reset: that is done again, maybe otherwise. */
+function discard(model, run, { since, at }) {
+  const isLater = (time) => Date.parse(time) > Date.parse(since);
+  for (const item of run.items) {
+    if (!isLater(item.at)) continue;
+    item.isVoid = true;
+    touch(item);
+  }
+  for (const turn of run.turns) {
+    for (const step of turn.steps) {
+      if (isLater(step.at)) step.isVoid = true;
+      if (step.isVoid && step.isOpen) step.isOpen = false;
+    }
+    if (turn.isVoid && !turn.ended) {
+      turn.ended = at;
+      if (model.members.has(turn.speaker)) model.members.get(turn.speaker).speaking = 0;
+    }
+    if (!turn.isVoid && turn.ended && isLater(turn.ended)) Object.assign(turn, { ended: null, text: null, outcome: null, error: null });
+    touch(turn);
+  }
+  for (const [key, wait] of model.waits) {
+    if (wait.event.run !== run.path || !isLater(wait.at)) continue;
+    wait.ended = { outcome: "discarded" };
+    model.waits.delete(key);
+    touch(wait.owner ?? wait);
+  }
+  if (run.ended && isLater(run.ended.at)) run.ended = null;
+}
+
 const HANDLERS = {
   "run.started"(model, run, event) {
     Object.assign(run, { kind: event.kind, name: event.name, strategy: event.strategy, namespace: event.namespace, at: event.at });
@@ -205,7 +234,13 @@ const HANDLERS = {
     else model.note(run, event, { what: "ended", event });
   },
   "run.retried"(model, run, event) { model.note(run, event, { what: "retried" }); },
-  "run.reset"(model, run, event) { model.note(run, event, { what: "reset", since: event.since }); },
+  "run.reset"(model, run, event) {
+    for (const each of model.runs.values()) {
+      if (each === run || each.path.startsWith(`${run.path}/`)) discard(model, each, event);
+    }
+    if (run.path === model.id) model.end = null;
+    model.note(run, event, { what: "reset", since: event.since });
+  },
   "notice"(model, run, event) { model.note(run, event, { what: "notice", text: event.text }); },
   "round.started"(model, run, event) {
     model.add(run, { type: "round", key: event.id, at: event.at, round: event.round, max: event.maxRounds });

@@ -20,6 +20,7 @@ from tests.harness.mcp_process import McpServerProcess
 from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
 from tests.harness.ports import own_ports
 from tests.harness.processes import process_env
+from tests.harness.resets import reset, reset_points
 from tests.starter.web_console.conftest import MANIFESTS
 
 pytestmark = pytest.mark.full
@@ -58,6 +59,23 @@ async def test_words_appear_as_they_come(gateway: GatewayServer, browser: Browse
         await expect(page.locator(".end-note")).to_contain_text("Completed")
         assert await texts(page) == [WORDS, "2", "3", "4"]
         assert await findings(page) == []
+
+
+async def test_what_a_reset_discards_is_marked_and_is_not_waited_for(env: Environment, browser: Browser) -> None:
+    env.script(line("one", "1"), line("two", {"text": "2", "hang": True}))
+    async with GatewayServer.running(env) as gateway:
+        handle = await env.start_team([agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")])
+        async with open_page(browser, address(gateway, handle)) as page:
+            await expect(page.locator(".item-turn")).to_have_count(2)
+            await expect(page.locator(".waiting-words")).to_have_count(1)
+            env.script(line("one", "1 again"), line("two", "2 again"))
+            await reset(env, handle, (await reset_points(handle))[0])
+            await expect(page.locator(".end-note")).to_contain_text("Completed")
+            await expect(page.locator(".is-void.item-turn")).to_have_count(2)
+            await expect(page.locator(".speaking")).to_have_count(0)
+            await expect(page.locator(".waiting-words")).to_have_count(0)
+            assert await page.locator(".item-turn:not(.is-void) .said").all_inner_texts() == ["1 again", "2 again"]
+            assert await findings(page) == []
 
 
 async def hide(page: Page, *, hidden: bool) -> None:
