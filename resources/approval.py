@@ -1,5 +1,6 @@
 """``approval``: which calls of a tool require human approval (ARK: approvals), and ``approvers``: who may decide."""
 
+import hashlib
 import json
 from collections.abc import Collection
 from functools import lru_cache
@@ -35,6 +36,15 @@ class ArgumentMatch(JsonModel):
         return self.argument in arguments and _matches(self.pattern, arguments[self.argument])
 
 
+MAX_NAME = 64
+"""Characters of a caller's name in histories."""
+
+
+def caller_name(name: str) -> str:
+    """The name of a caller as it is in histories and journal: of a longer one its SHA-256."""
+    return name if len(name) <= MAX_NAME else hashlib.sha256(name.encode()).hexdigest()
+
+
 MAX_APPROVERS = 100
 """Names, and groups, in one rule: they are in the status of a run that waits."""
 
@@ -58,7 +68,8 @@ class Approvers(JsonModel):
 
     def admit(self, name: str, groups: Collection[str]) -> bool:
         """Whether a person with that verified name, who is in these groups, may decide."""
-        return not (self.names or self.groups) or name in self.names or not set(groups).isdisjoint(self.groups)
+        is_named = name in map(caller_name, self.names)
+        return not (self.names or self.groups) or is_named or not set(groups).isdisjoint(self.groups)
 
     def __str__(self) -> str:
         """Who may decide, in words, such as ``2 people of ann, the group finance``."""

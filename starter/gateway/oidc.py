@@ -1,7 +1,6 @@
 """Tokens of an OIDC issuer: https://openid.net/specs/openid-connect-discovery-1_0.html."""
 
 import asyncio
-import hashlib
 import logging
 import re
 import time
@@ -14,6 +13,7 @@ import jwt
 from ...activities.runtime.outbound import BodyLimits, Destination, Outbound
 from ...contracts.errors import BatonError
 from ...contracts.settings import SettingsError
+from ...resources.approval import caller_name
 from ...resources.provenance import Provenance
 from ...resources.rights import DEFAULT_ACCOUNT, AccountName
 from .access import Caller, is_loopback
@@ -37,8 +37,6 @@ LEEWAY = 30.0
 
 LIFETIME = 300.0
 """Seconds after which the issuer's keys are fetched again: it may have withdrawn one."""
-
-MAX_NAME = 64
 
 MAX_GROUPS = 200
 """Groups of a token that count: they are in the history of a run that the caller decides about."""
@@ -88,7 +86,7 @@ class OidcTokens:
         named = claims.get(self._settings.name_claim)
         if not isinstance(named, str) or not named:
             raise UnauthenticatedError(f"the token has no claim {self._settings.name_claim} with a name")
-        name = named if len(named) <= MAX_NAME else hashlib.sha256(named.encode()).hexdigest()
+        name = caller_name(named)
         groups = _groups(claims.get(self._settings.groups_claim))
         if kubernetes := _KUBERNETES.fullmatch(subject):
             return Caller(name, AccountName(kubernetes[1], kubernetes[2]), groups=groups)

@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from baton.contracts.settings import SettingsError
+from baton.resources.approval import caller_name
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from baton.resources.rights import AccountName
@@ -347,10 +348,16 @@ async def test_a_claim_of_a_token_names_the_service_account(served_env: Environm
 @pytest.mark.full
 async def test_claims_of_a_token_are_a_verified_name_and_groups(env: Environment) -> None:
     """Groups are a text or a list; what is no text is no group. A token without the claim of the name is refused."""
-    approval = {"approvers": [{"names": ["ann@example.com"], "groups": ["finance"]}]}
+    long = f"spiffe://example.com/{'team/' * 12}ann"
+    approval = {"approvers": [{"names": ["ann@example.com", long], "groups": ["finance"]}]}
     order = manifest("Tool", "order", {"type": "agent", "agent": {"name": "shop"}, "approval": approval})
     variables = {"BATON_IDENTITY_KEY": "k" * 32}
-    asks: list[Json] = [{"email": "ann@example.com"}, {"roles": "finance"}, {"roles": [7, None, "finance"]}]
+    asks: list[Json] = [
+        {"email": "ann@example.com"},
+        {"email": long},
+        {"roles": "finance"},
+        {"roles": [7, None, "finance"]},
+    ]
     others: list[Json] = [
         {"roles": "finance sales"},
         {"roles": {"finance": True}},
@@ -384,7 +391,10 @@ async def test_claims_of_a_token_are_a_verified_name_and_groups(env: Environment
                     )
                     if claims in asks:
                         decision = answer["decision"]
-                        assert (decision["by"], decision["verified"]) == (claims.get("email", eve["email"]), True)
+                        assert (decision["by"], decision["verified"]) == (
+                            caller_name(claims.get("email", eve["email"])),
+                            True,
+                        )
                         assert decision.get("groups", []) == (["finance"] if "roles" in claims else [])
 
 
