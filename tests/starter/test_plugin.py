@@ -46,6 +46,7 @@ from tests.harness.postgres import execute
 from tests.harness.processes import baton as baton_command
 from tests.harness.processes import process_env
 from tests.harness.scrambled import SCRAMBLED, Scrambled
+from tests.harness.tested_claim import FAKE, TestedClaim
 from tests.harness.tls import Certificates, tls_proxy
 
 ROOT = Path(__file__).parents[2]
@@ -476,6 +477,13 @@ async def test_a_workflow_is_tested_with_fake_runs(client: Client) -> None:
             await ask(4, Untyped.run, "Why?")
     assert isinstance(failed.value.cause, ChildWorkflowError)
     assert "no talker today" in str(failed.value.cause.cause)
+
+
+async def test_a_workflow_may_be_in_the_module_of_its_tests_with_their_fake_runs(client: Client) -> None:
+    own = await Client.connect(address_of(client))
+    queue = f"claims-{uuid.uuid4().hex[:8]}"
+    async with Worker(own, task_queue=queue, workflows=[TestedClaim, FAKE]):
+        assert await own.execute_workflow(TestedClaim.run, "Why?", id=queue, task_queue=queue) == "paid"
 
 
 @pytest.mark.full
