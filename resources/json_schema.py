@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -103,6 +103,71 @@ JsonSchema = Annotated[JsonObject, AfterValidator(_check_schema)]
 _REFS = ("$ref", "$dynamicRef")
 _ONE = ("not", "if", "then", "else")
 _SEVERAL = ("allOf", "anyOf", "oneOf")
+
+
+def in_draft_2020_12(schema: JsonObject, *, in_openapi_3_0: bool = False, is_sent: bool = False) -> JsonObject:
+    """A schema of an older draft with today's keywords: tuples, and exclusive bounds that are true or false.
+
+    ``in_openapi_3_0``, ``nullable`` is one, too. Of what ``is_sent``, properties that are ``readOnly`` are not
+    required. One that is nested too deeply is returned as it is: checks refuse it.
+    """
+    try:
+        converted = _converted(schema, in_openapi_3_0=in_openapi_3_0, is_sent=is_sent)
+    except RecursionError:
+        return schema
+    return converted if isinstance(converted, dict) else schema
+
+
+_OF_SCHEMA = ("additionalItems", "additionalProperties", "contains", "items", "propertyNames", *_ONE)
+_OF_LIST = (*_SEVERAL, "prefixItems", "items")
+_OF_MAP = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
+
+
+def _converted(schema: JsonValue, *, in_openapi_3_0: bool, is_sent: bool) -> JsonValue:
+    if not isinstance(schema, dict):
+        return schema
+    convert = partial(_converted, in_openapi_3_0=in_openapi_3_0, is_sent=is_sent)
+    new: JsonObject = {}
+    for name, part in schema.items():
+        if isinstance(part, dict) and name in _OF_MAP:
+            new[name] = {key: convert(subschema) for key, subschema in part.items()}
+        elif isinstance(part, list) and name in _OF_LIST:
+            new[name] = [convert(subschema) for subschema in part]
+        else:
+            new[name] = convert(part) if name in _OF_SCHEMA else part
+    _rename(new)
+    properties = new.get("properties")
+    required = new.get("required")
+    if is_sent and isinstance(properties, dict) and isinstance(required, list):
+        new["required"] = [name for name in required if not _is_read_only(properties.get(str(name)))]
+    return _with_null(new) if in_openapi_3_0 and new.pop("nullable", None) is True else new
+
+
+def _rename(schema: JsonObject) -> None:
+    """Gives the keywords of older drafts the names that they have today."""
+    for exclusive, bound in _BOUNDS:
+        is_exclusive = schema.get(exclusive)
+        if isinstance(is_exclusive, bool):
+            del schema[exclusive]
+            if is_exclusive and bound in schema:
+                schema[exclusive] = schema.pop(bound)
+    if isinstance(schema.get("items"), list):
+        schema["prefixItems"] = schema.pop("items")
+        if "additionalItems" in schema:
+            schema["items"] = schema.pop("additionalItems")
+
+
+def _is_read_only(schema: JsonValue) -> bool:
+    return isinstance(schema, dict) and schema.get("readOnly") is True
+
+
+def _with_null(schema: JsonObject) -> JsonObject:
+    """A schema that null fits as well."""
+    kind = schema.get("type")
+    if isinstance(kind, str) and "enum" not in schema:
+        return {**schema, "type": [kind, "null"]}
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
 @_remembered

@@ -375,6 +375,15 @@ class ToolSpec(JsonModel):
             self._check_arguments(self.application.arguments)
         return self
 
+    def presets_for(self, schema: JsonObject) -> PresetArguments | None:
+        """The preset arguments that a generated tool with this schema has."""
+        if self.partial is None:
+            return None
+        properties = schema.get("properties")
+        names = properties if isinstance(properties, dict) else ()
+        presets = tuple(preset for preset in self.partial.parameters if preset.name in names)
+        return PresetArguments(parameters=presets) if presets else None
+
     @property
     def application(self) -> ApplicationSpec | None:
         """The activity or the workflow of an application that the tool calls; None for other types."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
 
-from ...contracts.errors import BatonError, CircuitOpen
+from ...contracts.errors import BadArguments, BatonError, CircuitOpen, ValidationFault
 from ...journal.leases import Lease
 from ...observability import metrics
 from ...observability.metrics import OTHER, Call, CallKind, metered
@@ -28,6 +28,9 @@ PROBE_SECONDS = 5.0
 
 MAX_CIRCUITS = 1_000
 """Circuits in a worker's memory. Beyond this number it drops the closed ones."""
+
+UNSENT = (BadArguments, ValidationFault)
+"""Errors of calls that were not sent, which say nothing about their server."""
 
 log = logging.getLogger("baton")
 
@@ -70,7 +73,10 @@ class Circuit:
         try:
             yield
         except BatonError as error:
-            self._record(probe, error if error.outage else None)
+            if isinstance(error, UNSENT):
+                self._release(probe)
+            else:
+                self._record(probe, error if error.outage else None)
             raise
         except BaseException:
             self._release(probe)

@@ -60,9 +60,10 @@ async def _text(response: httpx.Response, redact: Callable[[str], str], limit: i
         data += chunk
         if len(data) > limit:
             break
-    if _BINARY.match(kind) or b"\0" in data[:1_000]:
+    charset = _charset(response.charset_encoding)
+    if _BINARY.match(kind) or (b"\0" in data[:1_000] and not charset.startswith(("utf-16", "utf-32"))):
         return f"[not a text: {kind.partition(';')[0] or 'binary'}, {_size(response, data, limit)}]"
-    text = data[:limit].decode(_charset(response.charset_encoding), errors="replace")
+    text = data[:limit].decode(charset, errors="replace").removeprefix("\ufeff")
     if len(data) <= limit:
         return text
     return f"{redact(text)}… [truncated: the response has {_size(response, data, limit)}]"

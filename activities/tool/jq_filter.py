@@ -26,9 +26,10 @@ def _filtered(text: str, program: str) -> str:
     except (ValueError, RecursionError):
         return text
     try:
-        results = jq.compile(program or ".").input_text(text).all()
+        # As texts: in Python's numbers, large integers would be changed.
+        results = jq.compile(f"({program or '.'}\n) | tojson").input_text(text).all()
     except ValueError as error:
         raise ValueError(f"the filter '{program}' failed: {error}") from None
     if not results:
         return ""
-    return json.dumps(results[0] if len(results) == 1 else results, ensure_ascii=False, separators=(",", ":"))
+    return str(results[0]) if len(results) == 1 else f"[{','.join(results)}]"

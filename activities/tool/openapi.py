@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,12 +18,12 @@ from ...resources.agent import Agent
 from ...resources.base import API_VERSION, JsonObject, Reference
 from ...resources.catalog import Resource
 from ...resources.documents import parse_documents
+from ...resources.json_schema import in_draft_2020_12
 from ...resources.manifest import Metadata
 from ...resources.problems import ManifestError
 from ...resources.query import Query
 from ...resources.run_catalog import RunCatalog
 from ...resources.tool import ARGUMENT, HttpSpec, Method, OpenApiSpec, Tool, ToolSpec
-from ...resources.values import PresetArguments
 from ...temporal.threads import COMPUTING
 from ..context.value_resolver import ValueResolver
 from ..runtime.outbound import Origin
@@ -55,7 +55,8 @@ class Operation:
 class _Arguments:
     """The arguments of an operation, and the parts of the request that contain them."""
 
-    def __init__(self) -> None:
+    def __init__(self, own_headers: Collection[str]) -> None:
+        self._ignored = {*IGNORED_HEADERS, *own_headers}
         self._properties = dict[str, JsonValue]()
         self._required = list[JsonValue]()
         self.headers = dict[str, str]()
@@ -67,10 +68,10 @@ class _Arguments:
         return {"type": "object", "properties": self._properties, "required": self._required}
 
     def add(self, parameter: JsonObject) -> None:
-        """Adds a parameter; cookies and IGNORED_HEADERS are skipped. Raises ValueError."""
+        """Adds a parameter; cookies and ignored headers are skipped. Raises ValueError."""
         location = parameter.get("in")
         name = str(parameter.get("name"))
-        if location == "cookie" or (location == "header" and name.lower() in IGNORED_HEADERS):
+        if location == "cookie" or (location == "header" and name.lower() in self._ignored):
             return
         if name in self._properties or name == "body":
             raise ValueError(f"two of its arguments have the name '{name}'")
@@ -113,8 +114,16 @@ def _is_plain(parameter: JsonObject) -> bool:
 class OpenApiDocument:
     """A document. ``address`` is the URL that it was read from, ``base_url`` overrides the URL of its server."""
 
-    def __init__(self, document: JsonObject, address: str | None = None, base_url: str | None = None) -> None:
+    def __init__(
+        self,
+        document: JsonObject,
+        address: str | None = None,
+        base_url: str | None = None,
+        own_headers: Iterable[str] = (),
+    ) -> None:
+        """``own_headers`` are sent with each request, so they are no arguments. The rest is as above."""
         self._document = document
+        self._own_headers = {name.lower() for name in own_headers}
         self._address = address
         self._base = base_url or self._server()
 
@@ -171,7 +180,7 @@ class OpenApiDocument:
             raise ValueError("its path does not begin with '/'")
         if operation["servers"]:
             raise ValueError("it has servers of its own")
-        arguments = _Arguments()
+        arguments = _Arguments(self._own_headers)
         for parameter in self._parameters(shared, operation.get("parameters")):
             arguments.add(parameter)
         body = self._body(operation)
@@ -234,7 +243,9 @@ class OpenApiDocument:
         definitions: JsonObject = {}
         moved = self._moved(schema, definitions)
         assert isinstance(moved, dict)
-        return {**moved, "$defs": definitions} if definitions else moved
+        whole: JsonObject = {**moved, "$defs": definitions} if definitions else moved
+        is_older = str(self._document.get("openapi")).startswith("3.0")
+        return in_draft_2020_12(whole, in_openapi_3_0=is_older, is_sent=True)
 
     def _moved(self, value: JsonValue, definitions: JsonObject) -> JsonValue:
         if isinstance(value, list):
@@ -306,7 +317,8 @@ def _tools(tool: Tool, spec: OpenApiSpec, text: str) -> Mapping[str, Tool]:
     document = documents[0].data if documents else None
     if not isinstance(document, dict) or not str(document.get("openapi", "")).startswith("3."):
         raise ValueError("it is not an OpenAPI 3 document")
-    operations = [*OpenApiDocument(document, spec.url, spec.base_url).operations()]
+    own_headers = [header.name for header in spec.headers]
+    operations = [*OpenApiDocument(document, spec.url, spec.base_url, own_headers).operations()]
     names = dict(zip(tool_names(tool.name, (operation.id for operation in operations)), operations, strict=True))
     selected = {
         name: operation
@@ -322,11 +334,6 @@ def _tools(tool: Tool, spec: OpenApiSpec, text: str) -> Mapping[str, Tool]:
 def _generated(tool: Tool, spec: OpenApiSpec, name: str, operation: ToolSpec) -> Tool:
     """The Tool of an operation, with the headers, parameters and settings of the Tool of type 'openapi'."""
     assert operation.http
-    presets = tool.spec.partial
-    if presets:  # only those of arguments that this operation has
-        properties = operation.input_schema["properties"]
-        names = properties if isinstance(properties, dict) else ()
-        presets = PresetArguments(parameters=tuple(preset for preset in presets.parameters if preset.name in names))
     return Tool(
         api_version=API_VERSION,
         kind="Tool",
@@ -336,9 +343,11 @@ def _generated(tool: Tool, spec: OpenApiSpec, name: str, operation: ToolSpec) ->
             description=operation.description,
             input_schema=operation.input_schema,
             parameters=tool.spec.parameters,
-            partial=presets,
+            partial=tool.spec.presets_for(operation.input_schema),
             untrusted_content=tool.spec.untrusted_content,
+            annotations=tool.spec.annotations,
             approval=tool.spec.approval,
+            retry_policy=tool.spec.retry_policy,
             http=HttpSpec(
                 url=operation.http.url,
                 method=operation.http.method,
@@ -365,6 +374,7 @@ def with_recorded_operations(catalog: RunCatalog, recorded: Mapping[str, Mapping
 
 def _with_operations(catalog: RunCatalog, generated: Mapping[str, Mapping[str, Tool]]) -> RunCatalog:
     known: dict[str, Resource] = {manifest.id: manifest for manifest in catalog.manifests}
+    generated_from: dict[str, str] = {}
 
     def generated_names(reference: Reference) -> Sequence[str] | None:
         source = catalog.find(reference)
@@ -374,7 +384,14 @@ def _with_operations(catalog: RunCatalog, generated: Mapping[str, Mapping[str, T
         names = [*tools] if reference.name == source.name else [reference.name]
         if missing := [name for name in names if name not in tools]:
             raise UnknownResource(f"{source.id} has no operation '{missing[0]}'; its tools: {', '.join(tools)}")
-        known.update({tools[name].id: tools[name] for name in names if tools[name].id not in known})
+        for generated_tool in (tools[name] for name in names):
+            other = generated_from.setdefault(generated_tool.id, source.id)
+            if other != source.id and catalog.by_id(generated_tool.id) is None:
+                raise InvalidManifest(
+                    f"an operation of {source.id} and one of {other} would both be the tool {generated_tool.name}: "
+                    "rename one of these Tools"
+                )
+            known.setdefault(generated_tool.id, generated_tool)
         return names
 
     for manifest in catalog.manifests:
@@ -383,5 +400,4 @@ def _with_operations(catalog: RunCatalog, generated: Mapping[str, Mapping[str, T
         elif isinstance(manifest, Query):
             for target in catalog.targets(manifest):
                 generated_names(target)
-    generated_from = {tool.id: source for source, tools in generated.items() for tool in tools.values()}
     return catalog.with_manifests(known.values(), generated_from=generated_from)

@@ -58,10 +58,16 @@ def with_presets(
 
     async def use_with_presets(arguments: JsonObject, lease: Lease) -> str | ResultWithFiles:
         complete = {name: argument for name, argument in arguments.items() if name not in names}
-        for preset in presets.parameters:
-            if (text := resolve(preset)) is not None:
-                complete[preset.name] = _typed(text, _properties(full).get(preset.name))
-        if wrong := [error for error in await schema_errors(complete, full) if _is_about(error, names)]:
+        resolved = ((preset.name, resolve(preset)) for preset in presets.parameters)
+        texts = {name: text for name, text in resolved if text is not None}
+        complete |= {name: _typed(text, _properties(full).get(name)) for name, text in texts.items()}
+        wrong = [error for error in await schema_errors(complete, full) if _is_about(error, names)]
+        if wrong:  # the type is in another part of the schema, as in ``anyOf`` or at a ``$ref``
+            complete |= {
+                name: _parsed(text) for name, text in texts.items() if any(_is_about(error, {name}) for error in wrong)
+            }
+            wrong = [error for error in await schema_errors(complete, full) if _is_about(error, names)]
+        if wrong:
             raise InvalidManifest(
                 f"{owner.id}: the preset arguments of {tool.definition.name} don't match its schema: {wrong[0]}"
             )
@@ -105,6 +111,11 @@ def _typed(text: str, schema: JsonValue) -> JsonValue:
     types = schema.get("type", "string") if isinstance(schema, dict) else "string"
     if "string" in (types if isinstance(types, list) else [types]):
         return text
+    return _parsed(text)
+
+
+def _parsed(text: str) -> JsonValue:
+    """The value of a JSON text; another text as it is."""
     try:
         value = parse_json(text)
     except ValueError:

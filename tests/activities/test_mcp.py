@@ -15,7 +15,12 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 from temporalio.service import RPCError
 
-from baton.resources.loader import load_files
+from baton.activities.tool.mcp.pinned_tools import ListedTool, with_listed_tools
+from baton.contracts.errors import InvalidManifest
+from baton.resources.documents import Document
+from baton.resources.loader import load_documents, load_files
+from baton.resources.run_catalog import RunCatalog
+from baton.resources.tool import Tool
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
 from tests.harness.mcp_process import McpServerProcess, stdio_manifest
 
@@ -189,6 +194,56 @@ async def test_an_agent_has_all_tools_of_a_server_those_that_fit_or_one_under_an
     env.model.requests.clear()
     await used(env, [user("test"), mcp_2026.manifest()])
     assert len(offered(env)) == 15
+
+
+async def test_the_tools_that_fit_a_pattern_have_the_settings_of_its_manifest(
+    env: Environment, mcp_2026: McpServerProcess
+) -> None:
+    preset = {"parameters": [{"name": "message", "value": "fixed"}, {"name": "other", "value": "of no tool"}]}
+    some = tool("some", "ech*", partial=preset, untrustedContent=False)
+    said = await used(env, [user("some"), some, mcp_2026.manifest()], call("test-echo", message="chosen"))
+    assert said[1] == "fixed"
+    assert offered(env)["test-echo"]["parameters"]["properties"] == {}
+
+
+@pytest.mark.full
+async def test_two_manifests_that_make_the_same_tool_are_refused_unless_they_agree(
+    env: Environment, mcp_2026: McpServerProcess
+) -> None:
+    some = tool("some", "ech*", untrustedContent=False)
+    status = await env.status(
+        await env.start_query([user("some", "test-echo"), some, mcp_2026.manifest()], "agent/one")
+    )
+    assert "would both make the tool test-echo of an agent" in str(status.error)
+
+
+def test_two_servers_whose_tools_would_have_the_same_name_are_refused() -> None:
+    """Otherwise an agent would call the tool of a server that it does not have."""
+    servers = [manifest("MCPServer", name, {"address": {"value": "https://x"}}) for name in ("jira", "jira-cloud")]
+    agents = [
+        manifest("Agent", f"with-{name}", {"prompt": "Hi.", "tools": [{"name": name, "type": "mcp"}]})
+        for name in ("jira", "jira-cloud")
+    ]
+    loaded = load_documents([Document("manifests.yaml", each, {}) for each in (*servers, *agents)])
+    listed = {
+        "MCPServer/default/jira": [ListedTool("cloud_search", None, {"type": "object"})],
+        "MCPServer/default/jira-cloud": [ListedTool("search", None, {"type": "object"})],
+    }
+    with pytest.raises(InvalidManifest, match="would both make the tool jira-cloud-search of an agent"):
+        with_listed_tools(RunCatalog.of_files(loaded.catalog), listed)
+
+
+def test_a_schema_of_an_older_draft_is_that_of_today() -> None:
+    server = manifest("MCPServer", "test", {"address": {"value": "https://x"}})
+    loaded = load_documents([Document("manifests.yaml", each, {}) for each in (server, user("test"))])
+    pair = {"type": "array", "items": [{"type": "integer"}, {"type": "string"}], "additionalItems": False}
+    schema: Json = {"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"pair": pair}}
+    listed = {"MCPServer/default/test": [ListedTool("put", None, schema)]}
+    catalog = with_listed_tools(RunCatalog.of_files(loaded.catalog), listed)
+    tool = catalog.by_id("Tool/default/test-put")
+    assert isinstance(tool, Tool)
+    new = {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": False}
+    assert tool.spec.input_schema["properties"] == {"pair": new}
 
 
 async def test_a_tool_that_no_server_has_is_told_before_the_run_begins(

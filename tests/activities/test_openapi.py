@@ -100,6 +100,55 @@ async def test_headers_that_openapi_ignores_as_parameters_are_no_arguments(
     assert tool["function"]["parameters"]["required"] == ["accept"]
 
 
+async def test_headers_of_the_manifest_are_no_arguments(env: Environment, tool_server: ToolServer) -> None:
+    parameters = [{"name": "x-tenant", "in": "header", "required": True, "schema": {"type": "string"}}]
+    operation = {"operationId": "list", "parameters": parameters}
+    document = {**DOCUMENT, "servers": [{"url": tool_server.url}], "paths": {"/all": {"get": operation}}}
+    given = pets(document=json.dumps(document), headers=[{"name": "X-Tenant", "value": {"value": "acme"}}])
+    said = await used(env, given, {"name": "pets"}, call("pets-list", **{"x-tenant": "victim"}))
+    assert said[1] == "sunny"
+    assert tool_server.seen[0].headers["x-tenant"] == "acme"
+    (tool,) = env.model.requests[0].body["tools"]
+    assert tool["function"]["parameters"] == {"type": "object", "properties": {}, "required": []}
+
+
+async def test_a_schema_of_openapi_3_0_means_what_it_says(env: Environment, tool_server: ToolServer) -> None:
+    todo = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string", "readOnly": True},
+            "due": {"type": "string", "nullable": True},
+            "size": {"type": "integer", "minimum": 0, "exclusiveMinimum": True},
+        },
+        "required": ["id", "due"],
+    }
+    body = {"required": True, "content": {"application/json": {"schema": todo}}}
+    operation = {"operationId": "add", "requestBody": body}
+    document = {**DOCUMENT, "servers": [{"url": tool_server.url}], "paths": {"/": {"post": operation}}}
+    wrong = call("pets-add", body={"due": None, "size": 0})
+    right = call("pets-add", body={"due": None, "size": 1})
+    said = await used(env, pets(document=json.dumps(document)), {"name": "pets"}, wrong, right)
+    assert "is less than or equal to the minimum of 0" in said[1]
+    assert said[3] == "sunny"
+    assert json.loads(tool_server.seen[0].body) == {"due": None, "size": 1}
+
+
+async def test_two_documents_that_make_the_same_tool_are_refused(env: Environment, tool_server: ToolServer) -> None:
+    def document(operation: str) -> str:
+        paths = {"/": {"get": {"operationId": operation}}}
+        return json.dumps({**DOCUMENT, "servers": [{"url": tool_server.url}], "paths": paths})
+
+    live = pets(document=document("sandbox_refund"))
+    other = manifest("Tool", "pets-sandbox", {"type": "openapi", "openapi": {"document": document("refund")}})
+    one = agent("one", tools=[{"name": "pets"}, {"name": "pets-sandbox"}])
+    turn = await env.turn_result(
+        await env.start("agent", {"agent": "one", "input": "?", "resources": [one, live, other]})
+    )
+    assert turn.failure
+    assert "would both be the tool pets-sandbox-refund" in turn.failure.message
+    assert not tool_server.seen
+
+
 async def test_a_run_goes_on_with_the_document_that_it_began_with(env: Environment, tool_server: ToolServer) -> None:
     tool_server.documents["/openapi.yaml"] = yaml.safe_dump(DOCUMENT)
     tool_server.answers(Answer("a dog"))

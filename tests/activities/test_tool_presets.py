@@ -62,6 +62,26 @@ async def test_a_preset_argument_may_come_from_a_secret_and_is_stored_nowhere(
         assert TOKEN not in str(await run.fetch_history())
 
 
+@pytest.mark.parametrize(
+    ("days", "text", "sent"),
+    [
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "3", 3),
+        ({"$ref": "#/$defs/Days"}, '{"from": 1}', {"from": 1}),
+        ({"enum": [3, "three"]}, "three", "three"),
+        ({}, "3", "3"),
+    ],
+    ids=["one of several", "elsewhere", "a text", "anything"],
+)
+async def test_a_preset_argument_is_json_where_a_text_does_not_fit(
+    env: Environment, tool_server: ToolServer, days: Json, text: str, sent: object
+) -> None:
+    schema = {**PLACE, "properties": {**PLACE["properties"], "days": days}, "$defs": {"Days": {"type": "object"}}}
+    preset = {"parameters": [{"name": "days", "value": text}]}
+    said = await asked(env, tool(tool_server.url, schema, method="POST"), preset, call("forecast", city="Rome"))
+    assert said[1] == "sunny"
+    assert json.loads(tool_server.seen[0].body)["days"] == sent
+
+
 async def test_a_preset_argument_that_does_not_fit_the_schema_sends_nothing(
     env: Environment, tool_server: ToolServer
 ) -> None:

@@ -27,9 +27,12 @@ async def filtered(env: Environment, tool_server: ToolServer, text: str, *filter
         ('{"a": [1, 2.5, null]}', [".a[]"], "[1,2.5,null]"),
         ("[]", [".[]"], ""),
         ("no JSON", [".a"], "no JSON"),
+        ('{"a": {"id": 1234567890123456789, "x": 1.50}}', [".a", "."], '{"id":1234567890123456789,"x":1.50}'),
+        ('{"a": [1, 12345678901234567890]}', [".a[] # each"], "[1,12345678901234567890]"),
+        ('\ufeff{"a": 1, "b": 2}', [".a"], "1"),
         ("{}", ["[env, $ENV] | map(keys - [\"LC_CTYPE\"])"], "[[],[]]"),
     ],
-    ids=["chained", "several", "none", "text", "environment"],
+    ids=["chained", "several", "none", "text", "large number", "large numbers", "byte order mark", "environment"],
 )  # fmt: skip
 async def test_filters_are_applied_to_a_result_in_their_order(
     env: Environment, tool_server: ToolServer, text: str, filters: list[str], left: str

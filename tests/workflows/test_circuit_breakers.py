@@ -1,5 +1,6 @@
 """Circuit breakers: a server that keeps failing is left alone, and calls wait for it without using up attempts."""
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
+from baton.activities.context.calls import Circuit
+from baton.contracts.errors import BadArguments, ToolFailed
 from baton.contracts.status import Status
+from baton.resources.manifest import CircuitBreaker
 from baton.starter.server.embedded import EmbeddedServer
 from baton.testing import Reply, Request
 from tests.activities.test_inline_manifests import model, working
@@ -253,3 +257,19 @@ async def _get(port: int) -> dict[str, str]:
     async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
         answer: dict[str, str] = (await http.get(f"http://127.0.0.1:{port}/circuits")).json()
     return answer
+
+
+async def test_a_call_that_was_not_sent_does_not_close_a_circuit_breaker() -> None:
+    rule = CircuitBreaker(failures=1, window="1m", open_for="1ms", on_open="fail")
+    circuit = Circuit("Tool/default/book", rule, {"kind": "tool", "name": "default/book"})
+    with pytest.raises(ToolFailed):
+        async with circuit.call():
+            raise ToolFailed("no connection", outage=True)
+    await asyncio.sleep(0.01)
+    with pytest.raises(BadArguments):
+        async with circuit.call():
+            raise BadArguments("'city' is a required property")
+    assert circuit.state == "half open"
+    async with circuit.call():
+        pass
+    assert circuit.state == "closed"

@@ -2,19 +2,19 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ....contracts.errors import UnknownResource
+from ....contracts.errors import InvalidManifest, UnknownResource
 from ....resources.agent import Agent
-from ....resources.approval import Approval, strictest
+from ....resources.approval import strictest
 from ....resources.base import API_VERSION, JsonObject, Ref, Reference
 from ....resources.catalog import Resource
-from ....resources.json_schema import JsonSchema
+from ....resources.json_schema import JsonSchema, in_draft_2020_12
 from ....resources.manifest import Manifest, Metadata
 from ....resources.mcp_server import MCPServer
 from ....resources.query import Query
@@ -59,6 +59,7 @@ class _Pinning:
         self._catalog = catalog
         self._listed = {server: _by_name(server, tools) for server, tools in listed.items()}
         self._generated_from: dict[str, str] = {}
+        self._made: dict[str, tuple[str, ToolSpec]] = {}
         self._known: dict[str, Resource] = {manifest.id: manifest for manifest in catalog.manifests}
 
     def catalog(self) -> RunCatalog:
@@ -98,23 +99,35 @@ class _Pinning:
         if not selected:
             text = f"{resource.id}: no tool of {server.id} matches '{resource.mcp_name}'; {_known(tools)}"
             raise UnknownResource(text)
-        return self._generate(selected, server, owner.namespace, resource.spec.approval)
+        return self._generate(selected, server, owner.namespace, resource)
 
     def _generate(
-        self, tools: Mapping[str, ListedTool], server: MCPServer, namespace: str, approval: Approval | None = None
+        self, tools: Mapping[str, ListedTool], server: MCPServer, namespace: str, pattern: Tool | None = None
     ) -> Sequence[str]:
-        """Generates Tools, except for those with manifests, and returns the names. All get the approval rule."""
+        """Generates Tools, except for those with manifests, and returns the names.
+
+        All get the approval rule of a ``pattern``, and those without manifests its other settings. Raises
+        InvalidManifest for a name that two servers, or two Tools with different settings, would give.
+        """
         for name, listed in tools.items():
+            spec = _spec(server, listed, pattern)
             generated = Tool(
                 api_version=API_VERSION,
                 kind="Tool",  # set explicitly: unset fields are not stored
                 metadata=Metadata(name=name, namespace=namespace, labels={SERVER_LABEL: server.name}),
-                spec=ToolSpec(type="mcp", mcp=McpSpec(mcp_server_ref=_ref(server), tool_name=listed.name)),
+                spec=spec,
             )
-            self._generated_from[generated.id] = server.id
+            maker = pattern if pattern and spec != _spec(server, listed) else server
+            other, others_spec = self._made.setdefault(generated.id, (maker.id, spec))
+            if spec != others_spec and self._catalog.by_id(generated.id) is None:
+                raise InvalidManifest(
+                    f"{maker.id} and {other} would both make the tool {name} of an agent, with different servers or "
+                    "settings: rename a server, or give the agents Tools with exact names"
+                )
+            self._generated_from.setdefault(generated.id, maker.id)
             known = self._known.setdefault(generated.id, _described(generated, listed))
-            if approval and isinstance(known, Tool):
-                self._known[generated.id] = known.with_approval(strictest(known.spec.approval, approval))
+            if pattern and pattern.spec.approval and isinstance(known, Tool):
+                self._known[generated.id] = known.with_approval(strictest(known.spec.approval, pattern.spec.approval))
         return [*tools]
 
     def _completed(self, tool: Tool) -> Tool:
@@ -128,6 +141,22 @@ class _Pinning:
         server = find(self._catalog, reference) if reference else None
         assert isinstance(server, MCPServer), "a tool of type 'mcp' has a server"
         return server
+
+
+def _spec(server: MCPServer, listed: ListedTool, pattern: Tool | None = None) -> ToolSpec:
+    """The spec of a generated Tool, with the settings of the Tool whose pattern its name matches, but the approval."""
+    mcp = McpSpec(mcp_server_ref=_ref(server), tool_name=listed.name)
+    if pattern is None:
+        return ToolSpec(type="mcp", mcp=mcp)
+    return ToolSpec(
+        type="mcp",
+        mcp=mcp,
+        parameters=pattern.spec.parameters,
+        partial=pattern.spec.presets_for(listed.input_schema),
+        untrusted_content=pattern.spec.untrusted_content,
+        annotations=pattern.spec.annotations,
+        retry_policy=pattern.spec.retry_policy,
+    ).without_defaults
 
 
 def _is_pattern(tool: Tool) -> bool:
@@ -147,7 +176,8 @@ def _described(tool: Tool, listed: ListedTool) -> Tool:
 
 def _by_name(server_id: str, tools: Sequence[ListedTool]) -> dict[str, ListedTool]:
     """Tools by the names of their Tools, such as ``server-read-file``, without those with an invalid schema."""
-    valid = [tool for tool in tools if _is_valid(tool, server_id)]
+    modern = (replace(tool, input_schema=in_draft_2020_12(tool.input_schema)) for tool in tools)
+    valid = [tool for tool in modern if _is_valid(tool, server_id)]
     return dict(zip(tool_names(server_id.rpartition("/")[2], (tool.name for tool in valid)), valid, strict=True))
 
 
