@@ -60,10 +60,18 @@ def byte_size(text: str) -> int:
 
 def truncate(text: str, limit: int = MAX_MESSAGE) -> str:
     """The text if it fits into ``limit`` bytes; otherwise its beginning and a marker with its full length."""
+    if _fitting(text, limit) == text:
+        return text
+    length = full_length(text)  # it may have been truncated before, to a higher limit
+    return f"{_fitting(beginning_of(text), limit)}… [truncated: {length:,} characters in total]"
+
+
+def _fitting(text: str, limit: int) -> str:
+    """The beginning of a text that fits into ``limit`` bytes."""
     prefix = text[: limit + 2]  # each character is a byte at least
     while (size := byte_size(prefix)) > limit + 2:
         prefix = prefix[: len(prefix) * limit // size]
-    return text if prefix == text else f"{prefix}… [truncated: {len(text):,} characters in total]"
+    return prefix
 
 
 _TRUNCATED = re.compile(r"… \[truncated: ([0-9,]{1,13}) characters in total\]$")

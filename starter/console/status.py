@@ -19,7 +19,7 @@ _COLOURS = {"Completed": "green", "Running": "yellow", "InputRequired": "yellow"
 
 
 def print_status(console: Console, name: str, status: "Status", reset: datetime | None = None) -> None:
-    """Prints the phase of a run with its usage and duration, and its error if it has one.
+    """Prints the phase of a run with its usage and duration, its note and its error, and what it waits for.
 
     ``reset`` is the time of its last reset: then the duration since that is printed, too.
     """
@@ -35,9 +35,16 @@ def print_status(console: Console, name: str, status: "Status", reset: datetime 
     print_line(console, Text.assemble((status.phase, f"{colour} bold"), f"{reason} ", (about, "dim")))
     if status.forked_from:
         print_line(console, Text(f"forked from {status.forked_from} at {status.forked_at}", style="dim"))
+    if status.note:
+        print_line(console, Text(status.note, style="dim"))
     if status.error:
         kind = f"{status.failure.type}: " if status.failure else ""
         print_line(console, Text(f"{kind}{status.error}", style="red"))
+    _print_problems(console, status)
+
+
+def _print_problems(console: Console, status: "Status") -> None:
+    """Prints what has failed, what is waited for, and the notices."""
     for failure in status.all_member_failures:
         where = f" in turn {failure.turn}" if failure.turn else ""
         text = f"note: {failure.member or 'a member'} has failed{where}: {failure.message}"

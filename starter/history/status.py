@@ -7,7 +7,7 @@ from temporalio.client import Client
 from ...contracts.message import Message, TokenUsage
 from ...contracts.status import Status
 from ...contracts.text import format_time
-from ..runs.runs import ProgramNotRunningError, RunHandle, live_status
+from ..runs.runs import NotServedError, ProgramNotRunningError, RunHandle, final_status, live_status
 from .events import MessageEvent
 from .live_state import LiveState
 from .stream import stream_events
@@ -17,13 +17,18 @@ LATEST_MESSAGES = 20
 
 
 async def current_status(client: Client, handle: RunHandle) -> Status:
-    """The status of a run. If the program that executes it is not running, it is read from the run's history.
+    """The status of a run, for which an open one needs a worker. Raises NotServedError if none executes it.
 
-    Then its phase is Waiting, and its note says what to do. Raises NotServedError if no worker executes the run.
+    If the program that executes an open run is not running, it is read from the run's history: then its phase is
+    Waiting, and its note says what to do.
     """
     try:
         return await live_status(client, handle)
-    except ProgramNotRunningError as error:
+    except NotServedError as error:
+        if (await handle.describe()).close_time:
+            return await final_status(client, handle)
+        if not isinstance(error, ProgramNotRunningError):
+            raise
         return await _status_in_history(client, handle, str(error))
 
 

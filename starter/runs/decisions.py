@@ -20,7 +20,7 @@ from ...temporal.histories import decode_payload
 from ...temporal.personal_data import MESSAGES, personal_data_in
 from ...temporal.search_attributes import PHASE
 from .listing import shown_roots
-from .runs import QUERY_TIMEOUT, RunHandle, served
+from .runs import QUERY_TIMEOUT, NotServedError, RunHandle, served
 
 CONCURRENT_QUERIES = 10
 """The number of runs that are queried for their pending decisions concurrently."""
@@ -66,6 +66,10 @@ async def pending_decisions(
         status: Status = await (query if query_timeout else served(client, handle, query))
     except WorkflowQueryFailedError:
         return []
+    except NotServedError:
+        if (await handle.describe()).close_time:
+            return []
+        raise
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise

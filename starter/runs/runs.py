@@ -179,9 +179,13 @@ async def awaited_status(client: Client, handle: RunHandle) -> Status:
 
 
 async def check_served(client: Client, handle: RunHandle, *, programs_only: bool = False) -> None:
-    """Raises NotServedError if no worker takes the tasks of a run, and ProgramNotRunningError if no program does."""
-    queue = (await handle.describe()).task_queue
-    if programs_only and PROGRAM not in queue:
+    """Raises NotServedError if no worker takes the tasks of a run, and ProgramNotRunningError if no program does.
+
+    With ``programs_only``, only for an open run of a program.
+    """
+    description = await handle.describe()
+    queue = description.task_queue
+    if programs_only and (PROGRAM not in queue or description.close_time):
         return
     if reason := await why_not_served(client, queue):
         error = ProgramNotRunningError if PROGRAM in queue else NotServedError

@@ -12,6 +12,9 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 import baton
+from baton.starter.history.status import current_status
+from baton.starter.operations.record import record_run
+from baton.starter.runs.decisions import pending_decisions
 from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.in_process_worker import AFTER_GRACE, CANCEL_TIMEOUT
 from baton.temporal.search_attributes import live_workers
@@ -207,6 +210,28 @@ async def test_who_awaits_a_run_whose_program_has_ended_it_reads_in_the_log_what
     assert f"{handle.id} can't answer: the program that executes it is not running, or the event loop" in text
     assert "continue it with baton.attach(ID, functions=[…])" in text
     await (await temporal.attach(handle.id)).cancel()
+
+
+@pytest.mark.full
+async def test_a_run_that_has_ended_is_as_it_has_ended_also_once_its_program_has(
+    env: Environment,
+    temporal: baton.Connection,
+    server: EmbeddedServer,
+) -> None:
+    env.script(line("one", "Because."))
+    async with baton.connect(server.address, task_queue=env.task_queue) as first:
+        ran = await first.start(asks(look_up), "Why?")
+        await ran.result()
+    while await live_workers(env.client, (await task_queues(env, [ran])).pop()):
+        await asyncio.sleep(0.05)
+    handle = env.client.get_workflow_handle(ran.id)
+    status = await current_status(env.client, handle)
+    assert (status.phase, status.message, status.note) == ("Completed", "Because.", None)
+    assert await pending_decisions(env.client, ran.id) == []
+    with pytest.raises(baton.Refused, match="has ended"):
+        await ran.steer("And why is that?")
+    recording = await record_run(env.client, handle, env.worker_env)
+    assert recording.phase == "Completed"
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from rich.console import Console
 from baton.contracts.decisions import PendingDecision
 from baton.contracts.message import PersonDecision, TokenUsage
 from baton.contracts.status import Status
+from baton.contracts.text import full_length, truncate
 from baton.resources.approval import Approvers
 from baton.starter.cli.terminal import print_message
 from baton.starter.console.status import print_decisions, print_status, print_table
@@ -63,12 +64,13 @@ def test_a_decision_has_one_line_about_it_whatever_its_run_and_its_approvers_are
     assert [each for each in seen.getvalue().splitlines() if each.startswith("  pay")] == ["  pay {1}"]
 
 
-def test_the_lines_of_a_status_after_the_first_of_an_error_are_indented() -> None:
+def test_the_lines_of_a_status_after_the_first_of_a_note_and_an_error_are_indented() -> None:
     now = datetime.now(UTC).isoformat()
-    status = Status(phase="Failed", error="no\nCompleted  (team)", token_usage=TokenUsage(), start_time=now)
+    error = "no\nCompleted  (team)"
+    status = Status(phase="Failed", note="enough\nnow", error=error, token_usage=TokenUsage(), start_time=now)
     seen = io.StringIO()
     print_status(Console(file=seen, width=200), "run", status)
-    assert seen.getvalue().splitlines()[1:] == ["no", "    Completed  (team)"]
+    assert seen.getvalue().splitlines()[1:] == ["enough", "    now", "no", "    Completed  (team)"]
 
 
 def test_each_check_of_the_doctor_has_one_line() -> None:
@@ -110,3 +112,10 @@ def test_a_message_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> N
 )
 def test_a_duration_of_two_days_and_more_is_printed_in_days(hours: float, printed: str) -> None:
     assert format_duration(timedelta(hours=hours)) == printed
+
+
+def test_a_text_that_is_truncated_twice_says_how_long_it_was() -> None:
+    long = "x" * 70_000
+    once = truncate(long, 64_000)
+    assert full_length(truncate(once, 1_000)) == full_length(truncate(once, 64_000)) == full_length(once) == 70_000
+    assert truncate(truncate(once, 1_000), 1_000).startswith("xxx")
