@@ -472,14 +472,22 @@ async def _follow(context: Context, run: Run) -> RunWaits | None:
 
 
 async def _elicit(context: Context, requests: types.InputRequests) -> Mapping[str, types.ElicitResult]:
-    """Asks the user of a client with a handshake, one request after the other."""
+    """Asks the user of a client with a handshake, one request after the other.
+
+    A form that fails counts as dismissed: an error would not tell the client which run waits, and it would start
+    another one.
+    """
     responses = {}
     for key, request in requests.items():
         assert isinstance(request, types.ElicitRequest)
         assert isinstance(request.params, types.ElicitRequestFormParams)
-        responses[key] = await context.session.elicit_form(
-            request.params.message, request.params.requested_schema, context.request_id
-        )
+        try:
+            responses[key] = await context.session.elicit_form(
+                request.params.message, request.params.requested_schema, context.request_id
+            )
+        except (MCPError, ValidationError) as error:
+            _log.warning("a client could not ask its user: %s", error)
+            responses[key] = types.ElicitResult(action="cancel")
     return responses
 
 

@@ -457,6 +457,23 @@ async def test_over_stdio_calls_return_answers_and_forms_are_elicited(served_env
     assert len(person.asked) == 2
 
 
+async def test_over_stdio_a_form_that_fails_counts_as_dismissed(served_env: Environment) -> None:
+    async def fail(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ErrorData:
+        return types.ErrorData(code=types.INTERNAL_ERROR, message="the dialog timed out")
+
+    served_env.script(line("careful", CALCULATE, "It is 4."))
+    async with (
+        GatewayServer.running(served_env) as gateway,
+        stdio(served_env, "legacy", elicitation_callback=fail) as client,
+    ):
+        result = await client.call_tool("agent_careful", {"input": "2+2?"})
+        run, decision = await waiting(gateway)
+        assert run_of(result) == run
+        assert f"baton approve {run} {decision['id']}" in text_of(result)
+        await gateway.post(f"/runs/{run}/approve", {"call": decision["id"]})
+        assert text_of(await client.call_tool("baton_result", {"run": run})) == "It is 4."
+
+
 @pytest.mark.slow
 @both_eras
 async def test_over_stdio_a_call_canceled_at_once_leaves_no_run_open(served_env: Environment, mode: Mode) -> None:
