@@ -51,6 +51,10 @@ MANIFESTS = [
             "tools": [{"name": "wait"}, {"name": "calculator", "approval": {"required": True}}],
         },
     ),
+    manifest(
+        "Agent", "wary", {"prompt": "You are wary.", "tools": [{"name": "calculator", "approval": {"required": True}}]}
+    ),
+    team("cautious", "careful", "wary", strategy="parallel"),
     team("both", "one", "patient", strategy="parallel"),
     team("waiters", "waiting", "careful", strategy="parallel"),
     manifest("Team", "asked", {"strategy": "sequential", "members": [{"name": "one", "type": "agent"}, ANN, BOB]}),
@@ -386,6 +390,25 @@ async def test_all_open_interrupts_need_an_answer(gateway: GatewayServer, asked:
         events = await stream(gateway, "panel", asked("r2", None, resume=entries))
         assert events[-1]["outcome"] == {"type": "success"}
     assert "ann:\nYes." in events[-1]["result"]
+
+
+async def test_what_waits_only_since_the_interrupt_is_an_interrupt_of_the_next_stream(
+    gateway: GatewayServer, asked: Asked
+) -> None:
+    gateway.env.script(line("careful", CALCULATE, "4"), line("wary", {**CALCULATE, "held": True}, "Four"))
+    [first] = interrupts_of(before := await stream(gateway, "cautious", asked("r1")))
+    gateway.env.model.release()
+    while len((await gateway.get("/inbox"))["waiting"]) < 2:
+        await asyncio.sleep(0.05)
+    for _ in range(2):
+        after = await stream(gateway, "cautious", approved(asked, "r2", before))
+        [second] = interrupts_of(after)
+        assert second["metadata"]["baton"]["speaker"] == "wary"
+        assert second["id"] != first["id"]
+    last = await stream(gateway, "cautious", approved(asked, "r3", after))
+    assert last[-1]["outcome"] == {"type": "success"}
+    assert "careful:\n4" in last[-1]["result"]
+    assert "wary:\nFour" in last[-1]["result"]
 
 
 WEATHER: Json = {
