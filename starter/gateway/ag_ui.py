@@ -158,7 +158,14 @@ class AgUi:
         if asked.parent_run_id is None:
             return question
         key = _key(asked.thread_id, asked.parent_run_id)
-        parent = await self._runs.find(caller, self._runs.id_of(caller, target, key))
+        try:
+            parent = await self._runs.find(caller, self._runs.id_of(caller, target, key))
+        except NotFoundError:
+            raise NotFoundError(
+                f"parentRunId: no run '{asked.parent_run_id[:200]}' has begun in this thread; of a run that continued "
+                "after an interrupt, name the one that was interrupted first",
+                param="parentRunId",
+            ) from None
         status = await parent.status()
         head = status.responses[0].head if status.responses else status.head
         if status.is_open or head is None:
