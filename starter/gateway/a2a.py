@@ -323,14 +323,17 @@ class TaskHandler(RequestHandler):
     async def _send(self, call: _Call, params: SendMessageRequest, context: ServerCallContext) -> TaskView:
         """The task of a message, which is carried out when this returns; the same message again returns its task."""
         configures = params.configuration.HasField("task_push_notification_config")
+        config = params.configuration.task_push_notification_config
         if params.message.task_id:
-            view = await self._continue(call, params.message)
+            view, is_repeated = await self._continue(call, params.message)
         else:
-            if configures and not await self._is_started(call, params.message):
-                await self._pushes.check(params.configuration.task_push_notification_config, call.caller)
+            is_repeated = configures and await self._is_started(call, params.message)
+            if configures and not is_repeated:
+                await self._pushes.check(config, call.caller)
             view = await TaskView.read(await self._start(call, params.message))
         if configures:
-            await self._pushes.create(params.configuration.task_push_notification_config, view, call.caller, context)
+            configure = self._pushes.keep if is_repeated else self._pushes.create
+            await configure(config, view, call.caller, context)
         return view
 
     async def _is_started(self, call: _Call, message: Message) -> bool:
@@ -358,15 +361,18 @@ class TaskHandler(RequestHandler):
         memo = {TARGET: call.target.id, CONTEXT: context, MESSAGE: message.message_id}
         return await self._runs.start(call.caller, call.target, question, protocol=NAME, key=key, memo=memo)
 
-    async def _continue(self, call: _Call, message: Message) -> TaskView:
-        """Answers what the task waits for or, if it waits for nothing, sends the message into the discussion."""
+    async def _continue(self, call: _Call, message: Message) -> tuple[TaskView, bool]:
+        """Answers what the task waits for or, if it waits for nothing, sends the message into the discussion.
+
+        Also returns whether an earlier request has done so with the same message.
+        """
         view = await TaskView.read(await self._find(call, message.task_id))
         run = view.run
         if message.context_id and message.context_id != view.task.context_id:
             raise InvalidParamsError("the task belongs to another context")
         request = f"a2a-{_hash(f'{call.caller.account} {call.caller.name} {message.message_id}')}"
         if await run.has_taken(request):
-            return view
+            return view, True
         if view.is_terminal:
             raise UnsupportedOperationError(f"the task {run.id} has ended: send the message without a task id")
         match command_of(message.parts, view):
@@ -393,7 +399,7 @@ class TaskHandler(RequestHandler):
                 view.take(command.decline, decision)
             case None:
                 await run.steer(text_of(message.parts), request=request)
-        return view
+        return view, False
 
     @contextlib.contextmanager
     def _errors(self, context: ServerCallContext) -> Iterator[None]:

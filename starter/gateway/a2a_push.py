@@ -153,7 +153,7 @@ class PushNotifications:
         configurations.
         """
         await self._check(config)
-        config_id = config.id or hashlib.sha256(config.url.encode()).hexdigest()[:16]
+        config_id = _id_of(config)
         known = {each.id for each in await self.list(view.run.id)}
         if config_id not in known:
             if len(known) >= MAX_CONFIGS:
@@ -190,6 +190,18 @@ class PushNotifications:
 
         await self._runs.attributed(caller, start)
         return _config(view.run.id, config_id, shown)
+
+    async def keep(
+        self, config: TaskPushNotificationConfig, view: TaskView, caller: Caller, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """The configuration of that id as the task has it; it is created if there is none.
+
+        Replacing it would lose what it has not posted yet.
+        """
+        try:
+            return await self.get(view.run.id, _id_of(config))
+        except NotFoundError:
+            return await self.create(config, view, caller, context)
 
     async def check(self, config: TaskPushNotificationConfig, caller: Caller) -> None:
         """Raises InvalidParamsError if the configuration would be rejected for any task that is yet to be started."""
@@ -388,6 +400,10 @@ def _body(push: Push, view: TaskView, update: Update) -> JsonObject:
         return task
     event: JsonObject = MessageToDict(to_stream_response(update))
     return event
+
+
+def _id_of(config: TaskPushNotificationConfig) -> str:
+    return config.id or hashlib.sha256(config.url.encode()).hexdigest()[:16]
 
 
 def _config(run: str, config_id: str, shown: object) -> TaskPushNotificationConfig:

@@ -158,7 +158,14 @@ class AgUi:
         if asked.parent_run_id is None:
             return question
         key = _key(asked.thread_id, asked.parent_run_id)
-        parent = await self._runs.find(caller, self._runs.id_of(caller, target, key))
+        try:
+            parent = await self._runs.find(caller, self._runs.id_of(caller, target, key))
+        except NotFoundError:
+            raise NotFoundError(
+                f"parentRunId: no run '{asked.parent_run_id[:200]}' has begun in this thread; of a run that continued "
+                "after an interrupt, name the one that was interrupted first",
+                param="parentRunId",
+            ) from None
         status = await parent.status()
         head = status.responses[0].head if status.responses else status.head
         if status.is_open or head is None:
@@ -181,16 +188,19 @@ class AgUi:
         waiting = await run.undecided_with([place.decision for place in answers]) if await run.is_open() else ()
         undecided = {decision.id: decision for decision in waiting}
         given = {place.decision: answer for place, answer in answers.items() if place.decision in undecided}
+        after = await _place_after(run, answers)
         missing = [
             decision
             for decision in undecided.values()
             if decision.id not in given and decision.kind != "client_tool"  # a later result may follow later
         ]
         if given and missing:
+            later = await _begun_after(run, after)  # the client is told of them in the stream that follows
+            missing = [decision for decision in missing if decision.id not in later]
+        if given and missing:
             names = ", ".join(map(prompt_of, missing))
             raise BadRequestError(f"resume: all open interrupts need an answer; missing: {names}", param="resume")
         actions = [_action(run, undecided[key], answer) for key, answer in given.items()]
-        after = await _place_after(run, answers)
         for act in actions:
             await act()
         return run, after
@@ -205,14 +215,18 @@ async def _place_after(run: Run, answers: Collection[StreamPlace]) -> str:
     *_, cursor = cursors.values()
     if len({*cursors.values()}) == 1:
         return cursor
+    for wait in await _begun_after(run, cursor):
+        cursor = cursors.get(wait, cursor)
+    return cursor
+
+
+async def _begun_after(run: Run, cursor: str) -> Sequence[str]:
+    """What the run has begun to wait for after a cursor, in its order. Raises BadRequestError for one that is none."""
     try:
         async with contextlib.aclosing(run.events(cursor, wait=False, live=False)) as events:
-            async for event in events:
-                if isinstance(event, WaitStartedEvent) and event.wait in cursors:
-                    cursor = cursors[event.wait]
+            return [event.wait async for event in events if isinstance(event, WaitStartedEvent)]
     except CursorError as error:
         raise BadRequestError(str(error), param="resume") from None
-    return cursor
 
 
 def _answers(asked: ag_types.RunAgentInput) -> Mapping[StreamPlace, Answer]:

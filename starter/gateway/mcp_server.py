@@ -287,7 +287,8 @@ class McpServer:
         self, context: Context, run: Run, target: ServedTarget | None, dismissed: frozenset[str]
     ) -> Result:
         """Follows a run to its end, and reports who speaks; what it waits for is asked of the client's user."""
-        while (waiting := await _follow(context, run)) is not None:
+        progress = _Progress(context)
+        while (waiting := await progress.follow(run)) is not None:
             requests = _input_requests(waiting.decisions) if _supports_forms(context) else {}
             if not requests or dismissed & requests.keys():
                 return _waiting_result(run, waiting.decisions, is_error=_output_schema(target) is not None)
@@ -458,28 +459,48 @@ def _supports_forms(context: Context) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS or context.session.can_send_request
 
 
-async def _follow(context: Context, run: Run) -> RunWaits | None:
-    """Reports who speaks, until the run has ended, or waits for people."""
-    turns = 0
-    async with contextlib.aclosing(run.events_until_waiting(live=False)) as events:
-        async for event in events:
-            if isinstance(event, RunWaits):
-                return event
-            if isinstance(event, TurnStartedEvent):
-                turns += 1
-                await context.session.report_progress(turns, message=f"{event.speaker} speaks")
-    return None
+class _Progress:
+    """Reports to a client who speaks. Its run may be followed several times: each turn is reported once."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._reported = 0
+
+    async def follow(self, run: Run) -> RunWaits | None:
+        """Follows a run from its beginning until it has ended, or waits for people."""
+        turns = 0
+        async with contextlib.aclosing(run.events_until_waiting(live=False)) as events:
+            async for event in events:
+                if isinstance(event, RunWaits):
+                    return event
+                if isinstance(event, TurnStartedEvent):
+                    turns += 1
+                    await self._report(turns, event.speaker)
+        return None
+
+    async def _report(self, turns: int, speaker: str) -> None:
+        if turns > self._reported:  # the protocol demands that the number grows
+            self._reported = turns
+            await self._context.session.report_progress(turns, message=f"{speaker} speaks")
 
 
 async def _elicit(context: Context, requests: types.InputRequests) -> Mapping[str, types.ElicitResult]:
-    """Asks the user of a client with a handshake, one request after the other."""
+    """Asks the user of a client with a handshake, one request after the other.
+
+    A form that fails counts as dismissed: an error would not tell the client which run waits, and it would start
+    another one.
+    """
     responses = {}
     for key, request in requests.items():
         assert isinstance(request, types.ElicitRequest)
         assert isinstance(request.params, types.ElicitRequestFormParams)
-        responses[key] = await context.session.elicit_form(
-            request.params.message, request.params.requested_schema, context.request_id
-        )
+        try:
+            responses[key] = await context.session.elicit_form(
+                request.params.message, request.params.requested_schema, context.request_id
+            )
+        except (MCPError, ValidationError) as error:
+            _log.warning("a client could not ask its user: %s", error)
+            responses[key] = types.ElicitResult(action="cancel")
     return responses
 
 

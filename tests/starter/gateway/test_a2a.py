@@ -857,6 +857,15 @@ class Receiver:
         await asyncio.sleep(self.seconds)
         return Response(status_code=204)
 
+    def heard(self) -> list[str]:
+        """The ids of the messages of members, each once."""
+        by_number = {headers["x-a2a-notification-id"]: body for body, headers in self.received}
+        return [
+            body["statusUpdate"]["status"]["message"]["messageId"]
+            for body in by_number.values()
+            if "message" in body.get("statusUpdate", {}).get("status", {})
+        ]
+
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
         listener = listen("127.0.0.1", 0)
@@ -893,17 +902,38 @@ async def test_push_notifications_survive_the_gateway_and_are_tried_again(served
             )
     (kept,) = listed.configs
     assert (kept.url, kept.token, kept.authentication.credentials) == (url, "", "")
-    by_number = {headers["x-a2a-notification-id"]: body for body, headers in receiver.received}
-    heard = [
-        body["statusUpdate"]["status"]["message"]["messageId"]
-        for body in by_number.values()
-        if "message" in body.get("statusUpdate", {}).get("status", {})
-    ]
-    assert heard == [each.message_id for each in final.history[1:]]
+    assert receiver.heard() == [each.message_id for each in final.history[1:]]
     assert all(
         (headers["x-a2a-notification-token"], headers["authorization"]) == ("t-1", "Bearer c-1")
         for _, headers in receiver.received
     )
+
+
+@pytest.mark.parametrize("is_to_task", [False, True])
+async def test_a_message_sent_again_leaves_what_is_not_posted_yet_to_be_posted(
+    served_env: Environment, *, is_to_task: bool
+) -> None:
+    served_env.answer = lambda _: Reply(text="word", held=True)
+    receiver = Receiver(refuses=1_000)
+    async with (
+        receiver.serving() as url,
+        GatewayServer.running(served_env, BATON_ALLOW_PRIVATE_HOSTS="1") as gateway,
+        a2a_client(gateway, "team/long", streaming=False) as client,
+    ):
+        task = task_of(await send(client, message("Why?"), waits=False)) if is_to_task else None
+        config = TaskPushNotificationConfig(url=url)
+        configuration = SendMessageConfiguration(return_immediately=True, task_push_notification_config=config)
+        asked = SendMessageRequest(message=message("And how?", task), configuration=configuration)
+        task = task_of([event async for event in client.send_message(asked)])
+        served_env.model.release()
+        await gateway.finished(task.id)
+        again = task_of([event async for event in client.send_message(asked)])
+        assert again.id == task.id
+        assert again.status.state == TaskState.TASK_STATE_COMPLETED
+        receiver.refuses = 0
+        async with asyncio.timeout(60):
+            await receiver.has_ended.wait()
+    assert receiver.heard() == [each.message_id for each in again.history if each.role == Role.ROLE_AGENT]
 
 
 @pytest.mark.full

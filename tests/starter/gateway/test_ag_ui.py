@@ -51,6 +51,10 @@ MANIFESTS = [
             "tools": [{"name": "wait"}, {"name": "calculator", "approval": {"required": True}}],
         },
     ),
+    manifest(
+        "Agent", "wary", {"prompt": "You are wary.", "tools": [{"name": "calculator", "approval": {"required": True}}]}
+    ),
+    team("cautious", "careful", "wary", strategy="parallel"),
     team("both", "one", "patient", strategy="parallel"),
     team("waiters", "waiting", "careful", strategy="parallel"),
     manifest("Team", "asked", {"strategy": "sequential", "members": [{"name": "one", "type": "agent"}, ANN, BOB]}),
@@ -208,6 +212,19 @@ async def test_an_approval_interrupts_and_the_run_goes_on_with_it_once(gateway: 
         assert [*texts_of(events).values()] == ["It is 4."]
         assert events[-1]["outcome"] == {"type": "success"}
     assert len(gateway.env.model.requests) == 2
+
+
+async def test_a_parent_run_that_continued_after_an_interrupt_is_named_by_the_one_before(
+    gateway: GatewayServer, asked: Asked
+) -> None:
+    gateway.env.script(line("careful", CALCULATE, "It is 4.", "It is 5."))
+    before = await stream(gateway, "careful", asked("r1"))
+    await stream(gateway, "careful", approved(asked, "r2", before))
+    response = await gateway.http.post("/ag-ui/careful", json=asked("r3", "And 2+3?", parentRunId="r2"))
+    assert response.status_code == 404
+    assert response.json()["message"].startswith("parentRunId: no run 'r2' has begun in this thread")
+    events = await stream(gateway, "careful", asked("r3", "And 2+3?", parentRunId="r1"))
+    assert [*texts_of(events).values()] == ["It is 5."]
 
 
 LONG = " ".join(f"word{number}" for number in range(50))
@@ -386,6 +403,25 @@ async def test_all_open_interrupts_need_an_answer(gateway: GatewayServer, asked:
         events = await stream(gateway, "panel", asked("r2", None, resume=entries))
         assert events[-1]["outcome"] == {"type": "success"}
     assert "ann:\nYes." in events[-1]["result"]
+
+
+async def test_what_waits_only_since_the_interrupt_is_an_interrupt_of_the_next_stream(
+    gateway: GatewayServer, asked: Asked
+) -> None:
+    gateway.env.script(line("careful", CALCULATE, "4"), line("wary", {**CALCULATE, "held": True}, "Four"))
+    [first] = interrupts_of(before := await stream(gateway, "cautious", asked("r1")))
+    gateway.env.model.release()
+    while len((await gateway.get("/inbox"))["waiting"]) < 2:
+        await asyncio.sleep(0.05)
+    for _ in range(2):
+        after = await stream(gateway, "cautious", approved(asked, "r2", before))
+        [second] = interrupts_of(after)
+        assert second["metadata"]["baton"]["speaker"] == "wary"
+        assert second["id"] != first["id"]
+    last = await stream(gateway, "cautious", approved(asked, "r3", after))
+    assert last[-1]["outcome"] == {"type": "success"}
+    assert "careful:\n4" in last[-1]["result"]
+    assert "wary:\nFour" in last[-1]["result"]
 
 
 WEATHER: Json = {

@@ -45,6 +45,7 @@ MANIFESTS = [
         {"prompt": "You are careful.", "tools": [{"name": "calculator", "approval": {"required": True}}]},
     ),
     manifest("Team", "panel", {"strategy": "sequential", "members": [ANN]}),
+    team("line", "one", "careful", "two", strategy="sequential"),
 ]
 CALCULATE = call("calculator", expression="2+2")
 Mode = Literal["legacy", "auto"]
@@ -455,6 +456,36 @@ async def test_over_stdio_calls_return_answers_and_forms_are_elicited(served_env
         assert text_of(await client.call_tool("agent_careful", {"input": "2+2?"})) == "It is 4."
         assert text_of(await client.call_tool("team_panel", {"input": "A contract"})) == "It is."
     assert len(person.asked) == 2
+
+
+async def test_over_stdio_a_form_that_fails_counts_as_dismissed(served_env: Environment) -> None:
+    async def fail(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ErrorData:
+        return types.ErrorData(code=types.INTERNAL_ERROR, message="the dialog timed out")
+
+    served_env.script(line("careful", CALCULATE, "It is 4."))
+    async with (
+        GatewayServer.running(served_env) as gateway,
+        stdio(served_env, "legacy", elicitation_callback=fail) as client,
+    ):
+        result = await client.call_tool("agent_careful", {"input": "2+2?"})
+        run, decision = await waiting(gateway)
+        assert run_of(result) == run
+        assert f"baton approve {run} {decision['id']}" in text_of(result)
+        await gateway.post(f"/runs/{run}/approve", {"call": decision["id"]})
+        assert text_of(await client.call_tool("baton_result", {"run": run})) == "It is 4."
+
+
+async def test_over_stdio_progress_grows_also_after_a_form(served_env: Environment) -> None:
+    served_env.script(line("one", "2+2?"), line("careful", CALCULATE, "It is 4."), line("two", "Agreed."))
+    reported: list[tuple[float, str | None]] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        reported.append((progress, message))
+
+    async with stdio(served_env, "legacy", elicitation_callback=Person(accept(decision="approve"))) as client:
+        result = await client.call_tool("team_line", {"input": "2+2?"}, progress_callback=on_progress)
+    assert text_of(result) == "Agreed."
+    assert reported == [(1, "one speaks"), (2, "careful speaks"), (3, "two speaks")]
 
 
 @pytest.mark.slow
