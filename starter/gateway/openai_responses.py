@@ -69,7 +69,7 @@ class ResponseWriter:
 
     Only events whose sequence number is greater than ``after`` are made. ``echo`` are fields of the request, ``tools``
     those that the client has offered. The output items are those of the members, or with ``answer_only`` that of the
-    answer.
+    answer. What a person has sent into the run is none: in this protocol all output is the assistant's.
     """
 
     id: str
@@ -113,12 +113,15 @@ class ResponseWriter:
                 self.created_at = int(event.at.timestamp())
                 yield from self._send(0, "response.created", response=self.response("in_progress"))
                 yield from self._send(1, "response.in_progress", response=self.response("in_progress"))
-            case Said(speech=speech) if not self.answer_only:
+            case Said(speech=speech) if self._is_output(speech):
                 yield from self._said(speech)
-            case Retracted(speech=speech, text=text) if not self.answer_only:
+            case Retracted(speech=speech, text=text) if self._is_output(speech):
                 yield from self._take_back(speech, speech.draft, text)
-            case Spoken(speech=speech) if not self.answer_only:
+            case Spoken(speech=speech) if self._is_output(speech):
                 yield from self._spoken(speech)
+
+    def _is_output(self, speech: Speech) -> bool:
+        return not (self.answer_only or speech.from_person)
 
     def end(self, event: RunEndedEvent, status: Status) -> Iterator[JsonObject]:
         """The events at the end of the run."""
