@@ -326,8 +326,12 @@ class ResponseWriter:
 
     @property
     def _expected_phase(self) -> Literal["commentary", "final_answer"]:
-        """The phase of an item before it is known: what an agent says may be the answer, what a member says is not."""
-        return "commentary" if self.echo.get("kind") == "team" and not self.answer_only else "final_answer"
+        """The phase of an item before it is known: what an agent says may be the answer, what a member says is not.
+
+        Nor is what has to match a JSON Schema: clients parse a final answer at its end, and it may be asked for again.
+        """
+        is_open = self.echo.get("kind") == "team" or self.echo.get("has_schema", False)
+        return "commentary" if is_open and not self.answer_only else "final_answer"
 
     def _send_item_added(self, speech: Speech, attempt: int) -> Iterator[JsonObject]:
         start = self._start_of(attempt)
@@ -455,6 +459,7 @@ class ResponsesApi:
             "parallel_tool_calls": body.parallel_tool_calls is not False,
             "tool_choice": body.tool_choice or "auto",
             "turns": turns,
+            "has_schema": bool(target.output_schema or settings.get("output_schema")),
         }
         try:
             run = await self._runs.start(
