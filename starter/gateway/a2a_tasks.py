@@ -82,6 +82,8 @@ class TaskView:
         self._is_agent = str(run.memo.get(TARGET, "")).startswith("agent/")
         self._at: datetime | None = None
         self._history: list[tuple[datetime | None, Message]] = [(None, question)]
+        self._steered: set[tuple[str, str]] = set()
+        """The messages that people have sent into the run: their authors and texts."""
         self._ended: Status | None = None
         self._streamed: str | None = None
 
@@ -147,7 +149,7 @@ class TaskView:
             self.state = TaskState.TASK_STATE_WORKING
             self._at = event.at
         match event:
-            case MessageEvent():
+            case MessageEvent() if not self._has(event):
                 message = self._said(event)
                 self._history.append((event.at, message))
                 said = self._status_update(
@@ -155,6 +157,7 @@ class TaskView:
                 )
                 return [said, self._status_update(self._status())] if self.pending else [said]
             case SteeredEvent(text=text, by=by):
+                self._steered.add((by, text))
                 message = self._message(event.id, Role.ROLE_USER, [Part(text=text)], {"name": by})
                 self._history.append((event.at, message))
             case WaitStartedEvent(kind=kind, wait=wait) if kind in DECISIONS:
@@ -260,9 +263,14 @@ class TaskView:
         data = Part(data=to_value({"pending": asked}), media_type="application/json")
         return self._message(f"ask-{'-'.join(self.pending)}", Role.ROLE_AGENT, [Part(text="\n\n".join(texts)), data])
 
+    def _has(self, event: MessageEvent) -> bool:
+        """Whether the history has a message since a person has sent it: it is read later."""
+        return event.from_person and (event.name, event.text) in self._steered
+
     def _said(self, event: MessageEvent) -> Message:
         about: JsonObject = {"speaker": event.name, "round": event.round, "part": event.part, "run": event.run}
-        return self._message(event.id, Role.ROLE_AGENT, [Part(text=event.text)], about)
+        role = Role.ROLE_USER if event.from_person else Role.ROLE_AGENT
+        return self._message(event.id, role, [Part(text=event.text)], about)
 
     def _message(self, id_: str, role: Role, parts: Sequence[Part], about: JsonObject | None = None) -> Message:
         given = {name: value for name, value in (about or {}).items() if value is not None}

@@ -538,7 +538,8 @@ class Translator:
         if self.answers.have(event) or not event.text:
             return
         message = f"{event.run}/message-{event.number}"
-        role: Literal["assistant", "user"] = "user" if (event.run, event.text) in self.replies else "assistant"
+        is_users = event.from_person or (event.run, event.text) in self.replies
+        role: Literal["assistant", "user"] = "user" if is_users else "assistant"
         yield from _whole_message(message, role, event.name, event.text)
 
 

@@ -282,7 +282,8 @@ class ChunkStream:
         begins = (event.run, speaker) not in self._speeches
         new = self._speech(event, speaker).add(text)
         if new or begins:
-            delta: JsonObject = {"role": "assistant", "content": new} if begins else {"content": new}
+            role = "user" if isinstance(event, MessageEvent) and event.from_person else "assistant"
+            delta: JsonObject = {"role": role, "content": new} if begins else {"content": new}
             yield self._chunk(event, speaker, delta)
 
     def _end(self, event: Event, speaker: str, reason: str) -> Iterator[JsonObject]:

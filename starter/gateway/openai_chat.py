@@ -120,7 +120,7 @@ class ChatWriter:
             if is_answer:
                 yield from self._more("content", "\n\n" if self.content else "")
             else:
-                name = f"{speech.speaker}: " if self.target.kind == "team" else ""
+                name = f"{speech.speaker}: " if self.target.kind == "team" or speech.from_person else ""
                 yield from self._more("reasoning_content", self._gap + name)
         rest = text[self._sent :]
         self._sent = len(text)
@@ -182,7 +182,7 @@ class ChatWriter:
 
     def _is_answer(self, speech: Speech) -> bool:
         """Whether a speech is a part of the answer for sure."""
-        if self.has_schema:
+        if self.has_schema or speech.from_person:
             return False
         manifest = self.target.manifest
         if not isinstance(manifest, Team):

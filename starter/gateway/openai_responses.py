@@ -69,7 +69,7 @@ class ResponseWriter:
 
     Only events whose sequence number is greater than ``after`` are made. ``echo`` are fields of the request, ``tools``
     those that the client has offered. The output items are those of the members, or with ``answer_only`` that of the
-    answer.
+    answer. What a person has sent into the run is none: in this protocol all output is the assistant's.
     """
 
     id: str
@@ -113,12 +113,15 @@ class ResponseWriter:
                 self.created_at = int(event.at.timestamp())
                 yield from self._send(0, "response.created", response=self.response("in_progress"))
                 yield from self._send(1, "response.in_progress", response=self.response("in_progress"))
-            case Said(speech=speech) if not self.answer_only:
+            case Said(speech=speech) if self._is_output(speech):
                 yield from self._said(speech)
-            case Retracted(speech=speech, text=text) if not self.answer_only:
+            case Retracted(speech=speech, text=text) if self._is_output(speech):
                 yield from self._take_back(speech, speech.draft, text)
-            case Spoken(speech=speech) if not self.answer_only:
+            case Spoken(speech=speech) if self._is_output(speech):
                 yield from self._spoken(speech)
+
+    def _is_output(self, speech: Speech) -> bool:
+        return not (self.answer_only or speech.from_person)
 
     def end(self, event: RunEndedEvent, status: Status) -> Iterator[JsonObject]:
         """The events at the end of the run."""
@@ -323,8 +326,12 @@ class ResponseWriter:
 
     @property
     def _expected_phase(self) -> Literal["commentary", "final_answer"]:
-        """The phase of an item before it is known: what an agent says may be the answer, what a member says is not."""
-        return "commentary" if self.echo.get("kind") == "team" and not self.answer_only else "final_answer"
+        """The phase of an item before it is known: what an agent says may be the answer, what a member says is not.
+
+        Nor is what has to match a JSON Schema: clients parse a final answer at its end, and it may be asked for again.
+        """
+        is_open = self.echo.get("kind") == "team" or self.echo.get("has_schema", False)
+        return "commentary" if is_open and not self.answer_only else "final_answer"
 
     def _send_item_added(self, speech: Speech, attempt: int) -> Iterator[JsonObject]:
         start = self._start_of(attempt)
@@ -452,6 +459,7 @@ class ResponsesApi:
             "parallel_tool_calls": body.parallel_tool_calls is not False,
             "tool_choice": body.tool_choice or "auto",
             "turns": turns,
+            "has_schema": bool(target.output_schema or settings.get("output_schema")),
         }
         try:
             run = await self._runs.start(

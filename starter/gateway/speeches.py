@@ -36,7 +36,7 @@ class Speech:
     after its end, and that is very long, it is the beginning. ``length`` is that of the whole text once the speech has
     ended; it ``is_cut_off`` if the model's token limit has ended it. A speech that has failed ends without a text.
     ``retracted`` is the last draft that was taken back, and ``waited`` is the number of attempts before a wait for the
-    end of an outage.
+    end of an outage. ``from_person`` is as in ``MessageEvent``.
     """
 
     id: str
@@ -51,6 +51,7 @@ class Speech:
     has_ended: bool = False
     has_failed: bool = False
     is_cut_off: bool = False
+    from_person: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class Speeches:
                 self._queue.append(speech)
             case MessageEvent():
                 if not self._answers.have(event):
-                    speech = Speech(event.id, event.run, event.name)
+                    speech = Speech(event.id, event.run, event.name, from_person=event.from_person)
                     self._queue.append(speech)
                     self._end(speech, event.text)
                     yield from self._announce()

@@ -56,7 +56,7 @@ from .run_events import (
 )
 
 
-def _is_from_person(message: Message) -> bool:
+def is_from_person(message: Message) -> bool:
     """Whether a person wrote it; Baton's own requests to correct an answer have no name."""
     return message.role == "user" and message.name is not None
 
@@ -146,7 +146,7 @@ class CallTracker:
             case AskModelRequest(brief=None, pending=pending), AskModelResult(message=message, wrong=wrong) as answer:
                 first = answer.head.depth - len(answer.earlier) - sum(map(_row_count, pending))
                 for number, item in _numbered(first, pending):
-                    if isinstance(item, Message) and _is_from_person(item):
+                    if isinstance(item, Message) and is_from_person(item):
                         yield number, item
                 yield from enumerate(answer.earlier, answer.head.depth - len(answer.earlier))
                 if message.content and not wrong:
@@ -159,7 +159,7 @@ class CallTracker:
                         yield number, item.quoted(self._replies[item.row])
                     elif isinstance(item, Message):
                         is_persons_turn = item.role == "assistant" and item.decision is not None
-                        if item.part or is_persons_turn or _is_from_person(item):
+                        if item.part or is_persons_turn or is_from_person(item):
                             yield number, item
 
     def _with_name(self, call: ActivityCall) -> ActivityCall:

@@ -361,6 +361,7 @@ class MessageEvent(BaseEvent):
 
     ``number`` is its place in that conversation, from 1: the same for every reader. ``name`` is that of its author. In
     a panel it has a ``round`` and a ``part``. ``finish_reason`` is that of its model, as in ``model.answered``.
+    ``from_person``: it is not of a member, but of a person who has steered the run or has answered a tool's question.
     """
 
     type: Literal["message"] = "message"
@@ -370,6 +371,7 @@ class MessageEvent(BaseEvent):
     round: int | None = None
     part: PanelMessageKind | None = None
     finish_reason: FinishReason | None = None
+    from_person: bool = False
 
 
 WaitKind = Literal["approval", "question", "budget", "client_tool", "circuit", "outage", "pause", "quota"]

@@ -27,6 +27,7 @@ from ...contracts.requests import (
 )
 from ...resources.approval import who_decides
 from ...resources.tool import OWN_ACTIVITIES
+from .decoder import is_from_person
 from .events import (
     CalledTool,
     ConditionsEvaluatedEvent,
@@ -440,6 +441,7 @@ class EventTranslator:
                 round=message.round,
                 part=message.part,
                 finish_reason=message.finish_reason,
+                from_person=is_from_person(message),
             )
 
     def _model_ended(self, event: CallEnded, usage: TokenUsage) -> Event:

@@ -593,7 +593,7 @@ async def test_a_task_whose_server_wants_a_person_to_authorize_something_says_so
     assert server.calls == ["paid"]
 
 
-async def test_a_message_to_a_working_task_joins_its_discussion_once(gateway: GatewayServer) -> None:
+async def test_a_message_to_a_working_task_joins_its_discussion_and_its_history_once(gateway: GatewayServer) -> None:
     replies = iter([Reply(text="a", held=True), Reply(text="b")])
     gateway.env.answer = lambda _: next(replies)
     async with a2a_client(gateway, "team/duo", streaming=False) as client:
@@ -605,6 +605,8 @@ async def test_a_message_to_a_working_task_joins_its_discussion_once(gateway: Ga
         done = task_of(await send(client, steering))
         assert done.status.state == TaskState.TASK_STATE_COMPLETED
     assert str(gateway.env.model.requests[-1]).count("Be brief.") == 1
+    said = [(said.role, said.parts[0].text) for said in done.history]
+    assert [role for role, text in said if text == "Be brief."] == [Role.ROLE_USER], said
 
 
 async def test_tasks_are_listed_in_pages_and_by_state(gateway: GatewayServer) -> None:

@@ -303,6 +303,20 @@ async def test_a_text_that_is_taken_back_after_an_interrupt_is_retracted_and_sen
     assert {key: text for key, text in texts_of(whole).items() if text == LONG}.items() <= texts_of(after).items()
 
 
+async def test_what_a_person_sends_into_a_run_is_a_message_of_the_user(gateway: GatewayServer, asked: Asked) -> None:
+    gateway.env.script(line("one", "a"), line("two", {"text": "b", "held": True}))
+    events: list[Json] = []
+    async for event in following(gateway, "team/duo", asked("r1")):
+        events.append(event)
+        if event["type"] == "STEP_STARTED" and event["stepName"].startswith("two"):
+            run = next(each["snapshot"]["run"] for each in events if each["type"] == "STATE_SNAPSHOT")
+            await gateway.post(f"/runs/{run}/steer", {"text": "Be brief."})
+            gateway.env.model.release()
+    roles = {event["messageId"]: event["role"] for event in events if event["type"] == "TEXT_MESSAGE_START"}
+    said = [(roles[message], text) for message, text in texts_of(events).items()]
+    assert said == [("assistant", "a"), ("assistant", "b"), ("user", "Be brief.")]
+
+
 async def test_a_tool_that_was_called_before_an_interrupt_has_its_result_in_the_next_stream(
     gateway: GatewayServer, asked: Asked, gate: Gate
 ) -> None:

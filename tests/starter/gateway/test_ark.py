@@ -115,6 +115,19 @@ async def test_a_name_is_used_once_in_a_namespace_by_a_caller(
     assert "key" in refused["detail"]
 
 
+async def test_what_a_person_sends_into_a_query_is_streamed_as_that_of_a_user(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "a"), line("two", {"text": "b", "held": True}))
+    query = await gateway.post("/v1/queries", named("steered"))
+    await gateway.env.wait_for_calls(2)
+    await gateway.post(f"/runs/{query['metadata']['uid']}/steer", {"text": "Be brief."})
+    gateway.env.model.release()
+    chunks = await chunks_of(gateway, "/stream/steered?from-beginning=true")
+    deltas = [(chunk["ark"].get("agent"), chunk["choices"][0]["delta"]) for chunk in chunks if chunk != "[DONE]"]
+    roles = {agent: delta["role"] for agent, delta in deltas if "role" in delta}
+    assert roles == {"one": "assistant", "two": "assistant", "local": "user"}
+    assert said(chunks) == {"one": "a", "two": "b", "local": "Be brief."}
+
+
 async def test_a_query_is_canceled_at_once(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", {"delay": 60, "text": "late"}))
     await gateway.post("/v1/queries", named("canceled"))

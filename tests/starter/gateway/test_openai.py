@@ -174,6 +174,53 @@ async def test_the_text_of_a_chat_is_streamed_as_it_arrives(served_env: Environm
     assert len({chunk.id for chunk in chunks}) == 1
 
 
+async def steer_the_last_call(gateway: GatewayServer, calls: int) -> None:
+    """A person sends a message into the open run while the model writes the last answer."""
+    await gateway.env.wait_for_calls(calls)
+    while not (runs := [run for run in (await gateway.get("/runs"))["runs"] if run["state"] == "Running"]):
+        await asyncio.sleep(0.02)
+    await gateway.post(f"/runs/{runs[0]['id']}/steer", {"text": "Be brief."})
+    gateway.env.model.release()
+
+
+STEERED = [("one", ["a"]), ("relay", ["a", "b"]), ("duo", ["a", "b"])]
+"""Models, and what their agents say."""
+
+
+@pytest.mark.parametrize(("model", "said"), STEERED)
+async def test_what_a_person_sends_into_a_chat_is_no_part_of_its_answer(
+    served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI, model: str, said: list[str]
+) -> None:
+    served_env.script(line("one", {"text": "a", "held": len(said) == 1}), line("two", {"text": "b", "held": True}))
+    asked: Any = {
+        "model": model,
+        "messages": [{"role": "user", "content": "Why?"}],
+        "extra_headers": {"Idempotency-Key": uuid.uuid4().hex},
+    }
+    async with asyncio.TaskGroup() as group:
+        group.create_task(steer_the_last_call(gateway, len(said)))
+        chunks = [chunk async for chunk in await api.chat.completions.create(stream=True, **asked)]
+    plain = await api.chat.completions.create(**asked)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == said[-1]
+    assert plain.choices[0].message.content == said[-1]
+    assert str(plain.choices[0].message.to_dict()["reasoning_content"]).count("local: Be brief.") == 1
+
+
+@pytest.mark.parametrize(("model", "said"), STEERED)
+async def test_what_a_person_sends_into_a_response_is_no_item_of_its_output(
+    served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI, model: str, said: list[str]
+) -> None:
+    served_env.script(line("one", {"text": "a", "held": len(said) == 1}), line("two", {"text": "b", "held": True}))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(steer_the_last_call(gateway, len(said)))
+        events = await response_events(api, model)
+    streamed = events[-1]["response"]
+    assert [item["content"][0]["text"] for item in streamed["output"]] == said
+    assert [item["phase"] for item in streamed["output"]] == ["commentary"] * (len(said) - 1) + ["final_answer"]
+    assert [*texts_of(events).values()] == said
+    assert (await api.responses.retrieve(streamed["id"])).to_dict()["output"] == streamed["output"]
+
+
 @pytest.mark.parametrize(("model", "answer"), [("duo", "b"), ("relay", "b"), ("both", "one:\na\n\ntwo:\nb")])
 @pytest.mark.parametrize("turns", ["reasoning", "none"])
 async def test_a_chat_shows_what_members_say_before_the_answer_as_reasoning(

@@ -373,12 +373,15 @@ async def test_tools_that_the_client_forbids_to_call_need_nobodys_permission(
     assert "tools" not in served_env.model.requests[0].body
 
 
+class City(BaseModel):
+    """An answer."""
+
+    city: str
+
+
 async def test_an_answer_has_the_schema_that_the_client_chooses_where_the_agent_allows_it(
     served_env: Environment, api: AsyncOpenAI
 ) -> None:
-    class City(BaseModel):
-        city: str
-
     valid = json.dumps({"city": "Bern"})
     served_env.script(line("shaped", "It is Bern.", valid, "Bern.", valid))
     async with api.chat.completions.stream(model="shaped", messages=[ASKED], response_format=City) as stream:
@@ -390,6 +393,19 @@ async def test_an_answer_has_the_schema_that_the_client_chooses_where_the_agent_
     assert response.text.format
     assert response.text.format.type == "json_schema"
     assert len(served_env.model.requests) == 4
+
+
+@pytest.mark.parametrize("said", [['```json\n{"city": "Bern"}\n```'], ["It is Bern.", '{"city": "Bern"}']])
+async def test_openais_own_helper_parses_only_the_answer_of_a_streamed_response(
+    served_env: Environment, api: AsyncOpenAI, said: list[str]
+) -> None:
+    served_env.script(line("shaped", *said))
+    async with api.responses.stream(model="shaped", input="Where?", text_format=City) as stream:
+        done = [event.item async for event in stream if event.type == "response.output_item.done"]
+        response = await stream.get_final_response()
+    assert response.output_parsed == City(city="Bern")
+    phases = [item.phase for item in done if item.type == "message"]
+    assert phases == [*["commentary"] * (len(phases) - 1), "final_answer"]
 
 
 async def test_an_answer_of_the_agents_own_schema_may_be_asked_for(served_env: Environment, api: AsyncOpenAI) -> None:
