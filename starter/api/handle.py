@@ -16,7 +16,7 @@ from ...contracts.inputs import QueryInput
 from ...contracts.message import Message, PersonDecision, TokenUsage
 from ...contracts.panel import Contribution, DebateShape, PanelShape, contributions_in
 from ...contracts.status import Status
-from ...contracts.text import truncate
+from ...contracts.text import full_length, truncate
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ...resources.catalog import Resource
@@ -56,12 +56,12 @@ async def stream_messages(
 
 
 class NoValueError(ValueError):
-    """A run ended before it had an answer of the declared type; ``result.message`` has what was said."""
+    """A result has no value of the declared type; ``result.message`` has what was said, or its beginning."""
 
 
 @dataclass(frozen=True)
-class EndedEarly:
-    """The place of a value in the result of a run that ended before it had one; ``why`` says so."""
+class NoValue:
+    """The place of a value in a result without one: the run ended early, or its status has a part of the answer."""
 
     why: str
 
@@ -69,7 +69,7 @@ class EndedEarly:
 class Result(Generic[Value_co]):
     """The result of a completed run: its ``id``, its ``status``, and the answer as ``message`` and as ``value``."""
 
-    def __init__(self, id: str, status: Status, value: Value_co | EndedEarly) -> None:  # noqa: A002  # the attribute
+    def __init__(self, id: str, status: Status, value: Value_co | NoValue) -> None:  # noqa: A002  # the attribute
         self.id = id
         self.status = status
         self._value = value
@@ -86,9 +86,9 @@ class Result(Generic[Value_co]):
         That is an instance of the pydantic model that is the ``output_schema`` or ``output_type``; JSON for another
         ``output_schema``; a ``PanelShape`` or ``DebateShape`` for a panel without a synthesizer, or one that was
         terminated or whose budget is used up; otherwise the message itself. Raises NoValueError if the run ended before
-        it had an answer of that pydantic model.
+        it had an answer of that pydantic model, or if the answer is too long for the status, which has its beginning.
         """
-        if isinstance(self._value, EndedEarly):
+        if isinstance(self._value, NoValue):
             raise NoValueError(self._value.why)
         return self._value
 
@@ -165,9 +165,19 @@ _ENDED_EARLY = ("terminated", "budget")
 def value_of(target: Resource | None, status: Status, output_type: Any = None) -> Any:
     """The value of a completed run's message; ``output_type`` is the type into which it is parsed, if it is known.
 
-    If a run ended early, without an answer of that type, it is an EndedEarly, or without a type the message. Raises
-    pydantic's ValidationError if any other answer does not fit the type.
+    If a run ended early, without an answer of that type, it is a NoValue, or without a type the message; a NoValue also
+    for the beginning of a longer answer. Raises pydantic's ValidationError if any other answer does not fit the type.
     """
+    try:
+        return _parsed(target, status, output_type)
+    except ValueError:
+        length = full_length(status.message)
+        if length == len(status.message):
+            raise
+        return NoValue(f"the answer has {length:,} characters, of which the status has the beginning")
+
+
+def _parsed(target: Resource | None, status: Status, output_type: Any) -> Any:
     ended_early = status.stop_reason in _ENDED_EARLY
     if isinstance(target, Team) and target.spec.is_panel and (ended_early or target.spec.synthesizer is False):
         shape = DebateShape if target.spec.strategy == "debate" else PanelShape
@@ -179,7 +189,7 @@ def value_of(target: Resource | None, status: Status, output_type: Any = None) -
         except ValidationError:
             if status.stop_reason in (None, "completed"):
                 raise
-            return EndedEarly(
+            return NoValue(
                 f"the run ended early ({status.stop_reason}), without an answer of the type {type_name(output_type)}"
             )
     if output_type is None and isinstance(target, Team | Agent) and target.spec.output_schema:

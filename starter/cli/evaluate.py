@@ -16,16 +16,23 @@ from pydantic_evals.reporting import EvaluationReport, EvaluationReportAdapter
 from rich.console import Console
 
 from ...contracts.settings import importable_from_here
+from ...resources.catalog import Resource
 from ...resources.loader import load_files
 from ..api.ark_evaluations import evaluate_ark, has_evaluations
 from ..api.client import Connection, Target
-from ..api.definitions import Manifests, ResourceDefinition, load
+from ..api.definitions import Manifests, ResourceDefinition, load, load_definitions
 from ..api.evaluate import CaseInputsError, compare, evaluate, slug
 from ..errors import UsageError
 from ..evaluation.baseline import compare_with_baseline
 from ..evaluation.comparison import VariantsComparison
 from ..evaluation.datasets import is_dataset, load_dataset
-from ..evaluation.variants import VariantsFile, dataset_of_variants, manifests_of, read_variants
+from ..evaluation.variants import (
+    VariantsFile,
+    check_model_is_used,
+    dataset_of_variants,
+    manifests_of,
+    read_variants,
+)
 from ..runs.runs import find_run
 from ..runs.start import asked_query, new_run_id
 from ..text import escape_control_characters
@@ -79,8 +86,13 @@ async def run_comparison(
     judges: dict[str, ResourceDefinition[Any]] = {**Manifests(load_files(common))}
     for variant in variants.variants:
         manifests = Manifests(manifests_of(variant, common, path.parent, variants.target))
-        target = variant.target or variants.target
-        compared[variant.name] = manifests if variants.run is not None else find_target(manifests, target)
+        if variants.run is not None:
+            compared[variant.name] = manifests
+            check_model_is_used(variant, manifests.catalog.manifests)
+            continue
+        target = find_target(manifests, variant.target or variants.target)
+        compared[variant.name] = target
+        check_model_is_used(variant, _reached(target))
     place = at if at is not None else variants.at
     comparison = own_id or new_run_id(slug(path.stem))
     print_message(f"comparison {comparison}", style="dim")
@@ -100,6 +112,11 @@ async def run_comparison(
                 connection=connection,
                 timeout=run_timeout,
             )
+
+
+def _reached(target: Target[Any]) -> Sequence[Resource]:
+    """What runs of a target reach of the files; nothing if the target is one of the workers."""
+    return load_definitions([target]).catalog.manifests if isinstance(target, ResourceDefinition) else ()
 
 
 async def check_targets(connection: Connection, run: str, variants: VariantsFile) -> None:

@@ -1,6 +1,6 @@
 """Variants of a team that are compared: their files, and the manifests of each of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
@@ -9,10 +9,15 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_evals import Case, Dataset
 
+from ...resources.agent import Agent
 from ...resources.base import JsonObject
+from ...resources.catalog import Resource
 from ...resources.documents import Document, manifest_files, read_documents
 from ...resources.loader import Loaded, load_documents
-from ...resources.parse import split_list
+from ...resources.parse import manifest_of, split_list
+from ...resources.problems import ManifestError
+from ...resources.secret import Secret
+from ...resources.team import Team
 from ..errors import UsageError
 from .datasets import dataset_of, load_dataset
 from .evaluators import AgentJudge
@@ -36,8 +41,8 @@ class Variant(_FileModel):
     """One variant: what it has other than the others.
 
     ``target`` is what is asked, ``files`` are manifests that are added to the common ones or replace them. ``model`` is
-    the model of all agents, a Model or a name; ``prompt`` is that of the target, an agent. ``set`` has fields of the
-    specs of single manifests, as in ``{"agent/critic": {"prompt": "…"}}``.
+    the model of all agents, default members and selectors, a Model or a name; ``prompt`` is that of the target, an
+    agent. ``set`` has fields of the specs of single manifests, as in ``{"agent/critic": {"prompt": "…"}}``.
     """
 
     name: str = Field(min_length=1)
@@ -123,14 +128,22 @@ def manifests_of(variant: Variant, common: Sequence[Path], folder: Path, target:
             )
         changes.setdefault(key, {})["prompt"] = variant.prompt
     known = {_key(document) for document in documents}
-    if variant.model is not None and not any(key.startswith("agent/") for key in known):
-        raise UsageError(f"variant {variant.name}: the files have no agent whose model could be {variant.model}")
     if unknown := sorted(changes.keys() - known):
         raise UsageError(
             f"variant {variant.name}: the files have no {unknown[0]}; they have: {', '.join(sorted(known))}"
         )
-    changed = [_changed(document, changes.get(_key(document), {}), variant.model) for document in documents]
+    changed = [_changed(document, changes.get(_key(document), {})) for document in documents]
+    if variant.model is not None:
+        changed = [_with_model(document, variant.model) for document in changed]
     return load_documents(changed, folders=True)
+
+
+def check_model_is_used(variant: Variant, reached: Iterable[Resource]) -> None:
+    """Raises UsageError if the variant has a model that none of the manifests that its runs reach calls."""
+    if variant.model is not None and not any(_model_fields(manifest, variant.model) for manifest in reached):
+        raise UsageError(
+            f"variant {variant.name}: nothing of the files that is asked has a model that could be {variant.model}"
+        )
 
 
 def _documents(paths: Sequence[Path]) -> Iterator[Document]:
@@ -148,14 +161,41 @@ def _key(document: Document) -> str:
     return f"{data.get('kind')}/{name}".lower()
 
 
-def _changed(document: Document, fields: dict[str, Any], model: str | None) -> Document:
-    """The document with other fields of its spec; an agent also with another model."""
+def _changed(document: Document, fields: dict[str, Any]) -> Document:
+    """The document with other fields of its spec."""
     data = cast(JsonObject, document.data)
     spec = data.get("spec")
     if not isinstance(spec, dict):
         return document
-    spec = {**spec, **fields}
-    if model and data.get("kind") == "Agent" and "executionEngine" not in spec:
-        spec.pop("modelRef", None)
-        spec["model"] = {"name": model}
-    return replace(document, data={**data, "spec": spec})
+    return replace(document, data={**data, "spec": {**spec, **fields}})
+
+
+def _with_model(document: Document, model: str) -> Document:
+    """The document with this model wherever its manifest has one."""
+    try:
+        manifest = manifest_of(document)
+    except ManifestError:
+        return document  # load_documents reports it, with all other errors
+    fields = _model_fields(manifest, model) if manifest else {}
+    if not fields:
+        return document
+    changed = _changed(document, fields)
+    cast(JsonObject, cast(JsonObject, changed.data)["spec"]).pop("modelRef", None)
+    return changed
+
+
+def _model_fields(manifest: Resource | Secret, model: str) -> JsonObject:
+    """The fields of a spec with which its agent, the default members of its panel, or its selector call this model."""
+    named: JsonObject = {"name": model}
+    if isinstance(manifest, Agent):
+        return {} if manifest.is_a2a or manifest.spec.execution_engine else {"model": named}
+    if not isinstance(manifest, Team):
+        return {}
+    fields: JsonObject = {}
+    if manifest.spec.is_panel:
+        fields["model"] = named
+    selector = manifest.spec.selector
+    if manifest.spec.rules.order == "selected" and not (selector and (selector.agent or selector.function)):
+        own = selector.model_dump(mode="json", by_alias=True, exclude_unset=True) if selector else {}
+        fields["selector"] = {**own, "model": named}
+    return fields

@@ -112,7 +112,7 @@ def test_mistakes_in_a_file_of_variants_are_named_before_anything_is_paid_for(ma
     write_team(machine)
     for changes, told in (
         ({"question": None}, "needs either a question or cases"),
-        ({"files": [], "variants": [{"name": "a", "model": "x"}]}, "the files have no agent whose model could be x"),
+        ({"files": [], "variants": [{"name": "a", "model": "x"}]}, "has a model that could be x"),
         ({"variants": [{"name": "a"}, {"name": "a"}]}, "two variants have the name 'a'"),
         ({"variants": [{"name": "a", "set": {"agent/three": {"prompt": "x"}}}]}, "the files have no agent/three"),
         ({"variants": [{"name": "a", "target": "team/pair", "prompt": "x"}]}, "a prompt is for a target agent/NAME"),
@@ -289,6 +289,32 @@ def test_a_plot_has_a_point_for_each_variant_with_quality_and_stays_within_its_b
     labels = [float(one.get("y", 0)) for one in drawing.iter() if one.text in ("<a>", "b")]
     assert abs(labels[0] - labels[1]) >= 14, "labels don't cover each other"
     assert plot([]).startswith("<svg")
+
+
+def test_the_model_of_a_variant_is_that_of_default_members_and_selectors(machine: UserMachine) -> None:
+    machine.model._answer = lambda request: Reply(text=f"one {request['model']}")
+    machine.write(
+        team("panel", "one", synthesizer=False, maxRounds=1, model={"name": "large"}),
+        team("pair", "two", "three", strategy="selector", maxTurns=2, onMaxTurns="complete"),
+        agent("two"),
+        agent("three"),
+    )
+    for target in ("team/panel", "team/pair"):
+        variants = [{"name": "other", "model": "other"}]
+        file = write_variants(machine.folder, target=target, judge=None, variants=variants, times=1)
+        asked = len(machine.model.requests)
+        assert machine.run("compare", "-f", file).returncode == 0
+        assert {request.body["model"] for request in machine.model.requests[asked:]} == {"other"}
+
+
+def test_a_model_of_a_variant_that_its_target_does_not_call_is_refused(machine: UserMachine) -> None:
+    people = {"strategy": "sequential", "members": [{"name": "ann", "type": "human"}]}
+    machine.write(agent("judge"), manifest("Team", "crowd", people))
+    for target in ("team/crowd", "team/of-workers"):
+        variants = [{"name": "other", "model": "other"}]
+        done = machine.run("compare", "-f", write_variants(machine.folder, target=target, variants=variants))
+        assert (done.returncode, "has a model that could be other" in " ".join(done.stderr.split())) == (1, True)
+    assert machine.model.requests == []
 
 
 @pytest.mark.full

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -87,6 +88,22 @@ async def test_a_run_that_a_condition_ends_before_the_typed_answer_has_no_value(
     result = await temporal.run(review, "Fine?")
     assert result.message == "A draft."
     with pytest.raises(baton.NoValueError, match=r"ended early \(condition\), without an answer of the type Verdict"):
+        _ = result.value
+
+
+@pytest.mark.parametrize("kind", ["model", "schema"])
+async def test_an_answer_that_is_too_long_for_the_status_has_a_result_whose_value_says_so(
+    env: Environment, temporal: baton.Connection, kind: str
+) -> None:
+    env.script(line("judge", f'{{"approved": true, "why": "{"x" * 70_000}"}}'))
+    judge: baton.Agent[Any] = {
+        "model": JUDGE,
+        "schema": baton.Agent("judge", prompt="You are judge.", output_schema={"type": "object"}),
+    }[kind]
+    result = await temporal.run(judge, "Fine?")
+    assert "xxx… [truncated: 70," in result.message
+    assert result.usage.model_calls == 1
+    with pytest.raises(baton.NoValueError, match=r"the answer has 70,\d+ characters, of which the status has"):
         _ = result.value
 
 
