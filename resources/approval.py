@@ -155,8 +155,17 @@ def _searcher(pattern: str) -> SchemaValidator:
     return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
 
 
+def _with_integers(value: JsonValue) -> JsonValue:
+    """A value with whole numbers as integers: 4800.0 and 4.8e3 are valid where a schema asks for an integer."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_with_integers(item) for item in value]
+    return {name: _with_integers(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
 def _matches(pattern: str, value: JsonValue) -> bool:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(_with_integers(value), ensure_ascii=False)
     try:
         _searcher(pattern).validate_python(text)
     except ValidationError:

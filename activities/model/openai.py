@@ -1,6 +1,7 @@
 """The provider for servers with OpenAI's chat completions API: OpenAI, Azure, Gemini and many others."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, TypedDict, cast
@@ -105,13 +106,17 @@ Google, this one lowers the quality of answers.
 """
 
 
+REFUSED_IN_NAMES = re.compile("[^A-Za-z0-9_-]")
+"""Characters with which a name is refused by OpenAI, and the whole request with it. People choose their names."""
+
+
 def message_param(message: Message, endpoint: Endpoint, request: ModelRequest) -> ChatCompletionMessageParam:
     """A message of a request as it is sent to the endpoint. Only messages of users may have images and files."""
     data: JsonObject = {"role": message.role, "content": message.content}
     if message.role == "user" and message.attachments:
         data["content"] = [*map(_content_part, request.segments(message))]
     if message.role in ("assistant", "user") and message.name:
-        data["name"] = message.name.replace(".", "_")[:LONGEST_NAME]
+        data["name"] = REFUSED_IN_NAMES.sub("_", message.name)[:LONGEST_NAME]
     if message.role == "tool":
         data["tool_call_id"] = message.tool_call_id
     if message.tool_calls:

@@ -173,6 +173,13 @@ async def test_every_kind_of_message_is_sent_in_the_form_of_the_protocol(model_s
     ]
 
 
+async def test_a_persons_name_is_sent_with_the_characters_that_openai_accepts(model_server: Server) -> None:
+    names = ["Ann Smith", "auth0|5f7c", "ann@example.com", "Zoë", "x" * 100]
+    await model_server.ask(lambda _: None, *(Message(role="user", content="Hi.", name=name) for name in names), *ASKED)
+    sent = [message.get("name") for message in model_server.model.requests[0].body["messages"]]
+    assert sent == ["Ann_Smith", "auth0_5f7c", "ann_example_com", "Zo_", "x" * 64, None]
+
+
 def test_an_invalid_address_is_not_retried() -> None:
     with pytest.raises(errors.InvalidManifest, match="is not an address"):
         endpoint_of(MODEL, resolver(OPENAI_BASE_URL="localhost:11434/v1"))
