@@ -48,6 +48,7 @@ MANIFESTS = [
     team("circle", "talker", maxTurns=500),
     agent("talker"),
     agent("locked-out"),
+    agent("editor", clients={"tools": True}),
 ]
 
 
@@ -56,6 +57,8 @@ def answer(request: Request) -> Reply:
     text = json.dumps(request["messages"])
     if "You are locked-out." in text:
         return Reply(status=401)
+    if "You are editor." in text:
+        return Reply(calls=[ScriptedToolCall(name="open_file", arguments={})])
     if "You are adjuster." not in text:
         return Reply(text="Hm.", delay=0.05)
     results = [message["content"] for message in request["messages"] if message["role"] == "tool"]
@@ -127,7 +130,7 @@ async def test_a_typescript_client_starts_reads_and_controls_runs(built: Path, c
         async with payments(built, client.service_client.config.target_host):
             printed = await node(built / CLIENT, env, "npm", "test")
         assert "fail 0" in printed
-        assert "pass 8" in printed
+        assert "pass 9" in printed
 
 
 async def test_a_typescript_worker_pays_what_a_team_has_asked_for_and_a_client_has_approved(

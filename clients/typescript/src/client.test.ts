@@ -62,6 +62,25 @@ test("the reason of a rejection is read by the model", async () => {
   assert.deepEqual((await run.result()).value, { approved: false, amount: 0 });
 });
 
+test("a budget that is used up is among what waits for an approval, a call of a client's tool is not", async () => {
+  const run = await baton.startTeam("circle", "Go on.", { budget: { modelCalls: 1, onExceeded: "ask" } });
+  const budget = await waiting(run, "approvals");
+  assert.equal(budget.kind, "budget");
+  await run.reject(budget.id, { by: "dana" });
+  assert.equal((await run.result()).status.stopReason, "budget");
+  const brings = { tools: [{ name: "open_file", parameters: { type: "object" } }] };
+  const edited = await baton.start(
+    "query",
+    { spec: { input: "Hello?", targets: [{ type: "agent", name: "editor" }], client: brings } },
+    { id: `edited-${process.pid}` },
+  );
+  let call: PendingDecision | undefined;
+  while (!(call = (await edited.status()).pendingDecisions?.[0])) await setTimeout(50);
+  assert.equal(call.kind, "client_tool");
+  assert.deepEqual(await edited.approvals(), []);
+  await edited.cancel("looked at");
+});
+
 test("a person's reply is the turn of a member", async () => {
   const run = await baton.startTeam("interview", "Who are you?");
   const question = await waiting(run, "inbox");
