@@ -87,15 +87,16 @@ class ToolState(JsonModel):
 class TeamState(JsonModel):
     """A team after some turns; ``interrupted_turn`` is the open turn of the member at index ``interrupted_member``.
 
-    ``last_speaker`` is the index of the member that spoke last and ``verdict`` the evaluation of its turn. ``said`` and
-    ``repeated`` serve to detect a stall. ``strategy_state`` is the strategy's own state, as JSON. ``unevaluated`` is an
-    evaluation that has failed.
+    ``last_speaker`` is the index of the member that spoke last, which has been ``silent`` if it has said nothing, and
+    ``verdict`` the evaluation of its turn. ``said`` and ``repeated`` serve to detect a stall. ``strategy_state`` is the
+    strategy's own state, as JSON. ``unevaluated`` is an evaluation that has failed.
     """
 
     kind: Literal["team"]
     so_far: TurnResult
     turns: int | None = None
     last_speaker: int | None = None
+    silent: bool = False
     verdict: EvaluateResult = EvaluateResult()
     said: dict[str, tuple[str, ...]] = {}
     repeated: int = 0

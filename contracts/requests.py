@@ -256,9 +256,9 @@ class SelectResult(JsonModel):
 class EvaluateRequest(JsonModel):
     """``evaluate``: evaluate a team's conditions after a turn of member ``member_index``; ``elapsed`` is in seconds.
 
-    ``silent``: the turn has added nothing to the conversation, so its last message is another member's. With
-    ``candidates``, the indexes of members, the function that is the team's selector chooses one of them instead.
-    ``session`` has the run's values for functions.
+    ``silent``: nobody has said anything in the turn, so the last message is that of an earlier one. ``answer`` is that
+    of the turn if it is not its last message. With ``candidates``, the indexes of members, the function that is the
+    team's selector chooses one of them instead. ``session`` has the run's values for functions.
     """
 
     thread: Thread
@@ -269,6 +269,7 @@ class EvaluateRequest(JsonModel):
     elapsed: float
     brief: SpeakerBrief | None = None
     silent: bool = False
+    answer: Text | None = None
     candidates: tuple[int, ...] | None = None
     session: JsonObject = {}
 

@@ -335,6 +335,15 @@ async def test_a_result_that_is_not_for_the_history_stays_out_of_it(env: Environ
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "Thanks."]
 
 
+async def test_a_condition_of_a_panel_reads_no_message_of_the_conversation_before_it(env: Environment) -> None:
+    env.script(line("one", "Old."))
+    await env.status(await env.start_query([agent("one")], "agent/one", conversationId="c"))
+    silent = {"name": "ann", "type": "human", "prompt": "Well?", "timeout": "100ms", "onTimeout": "skip"}
+    given = panel(silent, maxRounds=2, synthesizer=False, terminateWhen="message == ''")
+    status = await env.status(await env.start_query([given], "team/panel", conversationId="c"))
+    assert (status.stop_reason, json.loads(status.message)["rounds"]) == ("condition", 1)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("limits", "turns", "reason"),
