@@ -1,5 +1,6 @@
 """Requests and results of the activities."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal, Self
 
@@ -418,7 +419,8 @@ class RecallResult(JsonModel):
 class RememberRequest(JsonModel):
     """``remember``: add a query's messages, which are in the journal after ``before``, to its conversation.
 
-    ``catalog`` is the id of the query's catalog, and ``known`` the number of messages that its server returned.
+    ``catalog`` is the id of the query's catalog, and ``known`` the number of messages that its server returned. If the
+    query retries a failed run, ``added`` are the places up to which that one has added its messages.
     """
 
     conversation: ConversationPlan
@@ -426,6 +428,11 @@ class RememberRequest(JsonModel):
     before: Head
     items: tuple[ConversationItem, ...]
     known: int = 0
+    added: tuple[Head, ...] = ()
+
+    def with_items(self, items: Iterable[ConversationItem]) -> "RememberRequest":
+        """The same request for other items."""
+        return self.model_copy(update={"items": tuple(items)})
 
 
 class RememberResult(JsonModel):

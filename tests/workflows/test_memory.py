@@ -13,6 +13,7 @@ from temporalio.client import Client
 from baton.contracts.status import Status
 from baton.resources.loader import load_files
 from baton.starter.history.fork import ForkChanges, fork_run
+from baton.starter.runs.start import retry_run
 from baton.testing import ScriptLine
 from tests.harness.environment import Environment, Handle, Json, agent, line, manifest, team
 from tests.harness.memory_server import MemoryServer
@@ -312,6 +313,18 @@ async def test_what_others_have_changed_or_deleted_is_read_as_it_is_now(
     assert said_to(env) == ["h?"]
     await ask(env, service, "i?")
     assert said_to(env) == ["h?", "yes", "i?"]
+
+
+async def test_a_retry_adds_to_a_store_only_what_is_new(env: Environment, service: MemoryServer) -> None:
+    env.script(line("one", "Hello.", {"status": 400, "text": "broken"}))
+    await ask(env, service, "Hi.")
+    memory = manifest("Memory", "m", {"address": service.url})
+    handle = await env.start_query([agent("one"), memory], "agent/one", memory="m", conversationId="c")
+    assert (await env.status(handle)).phase == "Failed"
+    env.script(line("one", "yes"))
+    assert (await env.status(await retry_run(env.client, handle))).phase == "Completed"
+    error = f"Error: gpt-4.1-mini at {env.model_host} answered HTTP 400: broken"
+    assert service.texts() == ["Hi.", "Hello.", "Why?", error, "yes"]
 
 
 @pytest.mark.full
