@@ -426,10 +426,9 @@ class MemoryActivities:
         values = await ValueResolver.of(self._journal, thread, self._secrets)
         memory = find_memory(values.catalog, conversation)
         async with self._journal.leases.hold(key) as lease:
-            if lease.is_answered:
-                return
-            if lease.was_sent:
-                stored = await self._memory.read(memory, values, conversation)
-                if contains(stored, spoken, request.known):
-                    return
-            await self._memory.add(lease, memory, values, conversation, spoken, workflow_id())
+            is_stored = lease.is_answered
+            if lease.was_sent and not is_stored:
+                is_stored = contains(await self._memory.read(memory, values, conversation), spoken, request.known)
+            if not is_stored:
+                await self._memory.add(lease, memory, values, conversation, spoken, workflow_id())
+        await Copies(self._journal).extend(conversation, before, head)
