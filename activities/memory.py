@@ -1,6 +1,7 @@
 """The activities ``recall`` and ``remember``: the conversation of a query, in the journal and in a Memory."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Self
@@ -17,12 +18,19 @@ from ..contracts.errors import (
     MemoryUnavailable,
     UnknownResource,
 )
-from ..contracts.message import Head, Message, ToolCall, openai_form
+from ..contracts.message import Head, Message, RowRange, ToolCall, openai_form
 from ..contracts.plan import ConversationPlan
-from ..contracts.requests import RecallRequest, RecallResult, RememberRequest, RememberResult
+from ..contracts.requests import (
+    ConversationItem,
+    RecallRequest,
+    RecallResult,
+    RememberRequest,
+    RememberResult,
+)
 from ..contracts.turn import Thread
 from ..journal.journal import Conversations, Copies, Journal
 from ..journal.leases import Lease
+from ..journal.rows import Row
 from ..observability.spans import Attributes, call_span
 from ..resources.base import JsonObject, parse_duration
 from ..resources.catalog import Catalog
@@ -305,6 +313,10 @@ def find_memory(catalog: Catalog, conversation: ConversationPlan) -> Memory:
     raise UnknownResource(f"the run's catalog has no {memory_id}")
 
 
+def _content(step: Sequence[Row]) -> str:
+    return "\n".join(row.message.model_dump_json() for row in step)
+
+
 def _attributes(conversation: ConversationPlan) -> Callable[[], Attributes]:
     memory = f"Memory/{conversation.namespace}/{conversation.memory}"
     return lambda: {"baton.memory": memory, "gen_ai.conversation.id": conversation.id}
@@ -343,7 +355,13 @@ class MemoryActivities:
 
     @activity.defn(name="remember")
     async def remember(self, request: RememberRequest) -> RememberResult:
-        """Adds the items after those that other queries have added; a retry adds nothing twice."""
+        """Adds the items after those that other queries have added; a retry adds nothing twice.
+
+        That is true of another attempt, and of a run that retries a failed one: it adds what is new.
+        """
+        request = request.with_items(await self._new_items(request))
+        if not request.items:
+            return RememberResult()
         if request.conversation.remote:
             with call_span("memory_add_messages", request.conversation.memory, _attributes(request.conversation)):
                 await self._add_remotely(request, idempotency_key())
@@ -351,6 +369,42 @@ class MemoryActivities:
             conversations = Conversations(self._journal)
             await conversations.add(request.conversation, request.before, request.items, idempotency_key())
         return RememberResult()
+
+    async def _new_items(self, request: RememberRequest) -> Sequence[ConversationItem]:
+        """The items without the steps that the failed run has added: in the same rows, or in copies."""
+        if not request.added:
+            return request.items
+        added: dict[str, str] = {}
+        for place in request.added:
+            added |= {
+                step[-1].id: _content(step) for step in await self._steps(RowRange(after=request.before, to=place))
+            }
+        parts = [await self._steps(item) if isinstance(item, RowRange) else item for item in request.items]
+        shared = {step[-1].id for part in parts if isinstance(part, list) for step in part}
+        copied = Counter(content for row_id, content in added.items() if row_id not in shared)
+        new: list[ConversationItem] = []
+        for part in parts:
+            if not isinstance(part, list):
+                new.append(part)
+                continue
+            for step in part:
+                if step[-1].id in added:
+                    continue
+                copied.subtract([content := _content(step)])
+                if copied[content] < 0:
+                    new += [RowRange(after=row.before, to=row.head) for row in step if row.message.summarizes is None]
+        return new
+
+    async def _steps(self, part: RowRange) -> list[list[Row]]:
+        """The rows of a range in steps: a message alone, or with the results of its tool calls, which models read only
+        together."""
+        steps: list[list[Row]] = []
+        for row in await self._journal.read(part.to, lambda row: row.parent == part.after.id):
+            if row.message.role == "tool" and steps:
+                steps[-1].append(row)
+            else:
+                steps.append([row])
+        return steps
 
     async def _read(self, request: RecallRequest) -> list[Message]:
         """The messages of the conversation, from the Memory's service."""
@@ -372,10 +426,9 @@ class MemoryActivities:
         values = await ValueResolver.of(self._journal, thread, self._secrets)
         memory = find_memory(values.catalog, conversation)
         async with self._journal.leases.hold(key) as lease:
-            if lease.is_answered:
-                return
-            if lease.was_sent:
-                stored = await self._memory.read(memory, values, conversation)
-                if contains(stored, spoken, request.known):
-                    return
-            await self._memory.add(lease, memory, values, conversation, spoken, workflow_id())
+            is_stored = lease.is_answered
+            if lease.was_sent and not is_stored:
+                is_stored = contains(await self._memory.read(memory, values, conversation), spoken, request.known)
+            if not is_stored:
+                await self._memory.add(lease, memory, values, conversation, spoken, workflow_id())
+        await Copies(self._journal).extend(conversation, before, head)

@@ -290,8 +290,13 @@ def _is_spoken(thread: Thread) -> Callable[[Row], bool]:
 
 
 def _facts(request: EvaluateRequest, team: Team, rows: Sequence[Row]) -> Facts:
-    spoken = last_spoken([row.message for row in rows if row.id != request.thread.question])
-    message = spoken.content if spoken and not request.silent else ""
+    question = request.thread.question
+    transcript = Transcript.of(team, rows, question, request.brief.begun) if request.brief else None
+    message = "" if request.silent else request.answer
+    if message is None:
+        said = transcript.rows if transcript else [row for row in rows if row.id != question]
+        spoken = last_spoken([row.message for row in said])
+        message = spoken.content if spoken else ""
     members = team.spec.members
     facts: JsonObject = {
         "message": message,
@@ -302,9 +307,8 @@ def _facts(request: EvaluateRequest, team: Team, rows: Sequence[Row]) -> Facts:
         "tokens": request.tokens,
         "elapsed": request.elapsed,
     }
-    if request.brief is None:
+    if request.brief is None or transcript is None:
         return facts
-    transcript = Transcript.of(team, rows, request.thread.question, request.brief.begun)
     return facts | {
         "goal": transcript.goal,
         "round": request.brief.round,

@@ -87,15 +87,16 @@ class ToolState(JsonModel):
 class TeamState(JsonModel):
     """A team after some turns; ``interrupted_turn`` is the open turn of the member at index ``interrupted_member``.
 
-    ``last_speaker`` is the index of the member that spoke last and ``verdict`` the evaluation of its turn. ``said`` and
-    ``repeated`` serve to detect a stall. ``strategy_state`` is the strategy's own state, as JSON. ``unevaluated`` is an
-    evaluation that has failed.
+    ``last_speaker`` is the index of the member that spoke last, which has been ``silent`` if it has said nothing, and
+    ``verdict`` the evaluation of its turn. ``said`` and ``repeated`` serve to detect a stall. ``strategy_state`` is the
+    strategy's own state, as JSON. ``unevaluated`` is an evaluation that has failed.
     """
 
     kind: Literal["team"]
     so_far: TurnResult
     turns: int | None = None
     last_speaker: int | None = None
+    silent: bool = False
     verdict: EvaluateResult = EvaluateResult()
     said: dict[str, tuple[str, ...]] = {}
     repeated: int = 0
@@ -153,7 +154,7 @@ class QueryState(JsonModel):
     """A query with the results of its targets so far, by their index; ``until`` is its deadline.
 
     ``recalled`` is its place in the conversation that it continues, and ``turn`` the state of an agent's turn that it
-    takes itself.
+    takes itself. ``added`` are the places up to which failed runs that it retries have added their messages there.
     """
 
     kind: Literal["query"]
@@ -161,6 +162,12 @@ class QueryState(JsonModel):
     until: datetime | None = None
     recalled: RecallResult | None = None
     turn: AgentState | None = None
+    added: tuple[Head, ...] = ()
+
+    @property
+    def in_fork(self) -> "QueryState":
+        """The state of a fork, which adds all its messages: it is a run of its own."""
+        return self.model_copy(update={"added": ()})
 
     def on_thread(self, thread: Thread) -> "QueryState":
         """The state whose place in its conversation has the catalog and the accounts of ``thread``."""
@@ -267,7 +274,9 @@ class Continuation(JsonModel):
 
     def in_fork(self, pinned: Pinned, forks: Mapping[str, Fork]) -> "Continuation":
         """The same in a fork, with what is pinned for it, and the runs that its child runs go on from."""
-        return self.model_copy(update={"pinned": pinned, "forks": {**forks}, "unfinished": {}}).on_thread()
+        state = self.state.in_fork if isinstance(self.state, QueryState) else self.state
+        changed = {"pinned": pinned, "forks": {**forks}, "unfinished": {}, "state": state}
+        return self.model_copy(update=changed).on_thread()
 
     def pinned_to(self, changed: Pinned) -> "Continuation":
         """The same state with the manifests of a fork that has changed some."""

@@ -1,5 +1,6 @@
 """Requests and results of the activities."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal, Self
 
@@ -256,9 +257,9 @@ class SelectResult(JsonModel):
 class EvaluateRequest(JsonModel):
     """``evaluate``: evaluate a team's conditions after a turn of member ``member_index``; ``elapsed`` is in seconds.
 
-    ``silent``: the turn has added nothing to the conversation, so its last message is another member's. With
-    ``candidates``, the indexes of members, the function that is the team's selector chooses one of them instead.
-    ``session`` has the run's values for functions.
+    ``silent``: nobody has said anything in the turn, so the last message is that of an earlier one. ``answer`` is that
+    of the turn if it is not its last message. With ``candidates``, the indexes of members, the function that is the
+    team's selector chooses one of them instead. ``session`` has the run's values for functions.
     """
 
     thread: Thread
@@ -269,6 +270,7 @@ class EvaluateRequest(JsonModel):
     elapsed: float
     brief: SpeakerBrief | None = None
     silent: bool = False
+    answer: Text | None = None
     candidates: tuple[int, ...] | None = None
     session: JsonObject = {}
 
@@ -417,7 +419,8 @@ class RecallResult(JsonModel):
 class RememberRequest(JsonModel):
     """``remember``: add a query's messages, which are in the journal after ``before``, to its conversation.
 
-    ``catalog`` is the id of the query's catalog, and ``known`` the number of messages that its server returned.
+    ``catalog`` is the id of the query's catalog, and ``known`` the number of messages that its server returned. If the
+    query retries a failed run, ``added`` are the places up to which that one has added its messages.
     """
 
     conversation: ConversationPlan
@@ -425,6 +428,11 @@ class RememberRequest(JsonModel):
     before: Head
     items: tuple[ConversationItem, ...]
     known: int = 0
+    added: tuple[Head, ...] = ()
+
+    def with_items(self, items: Iterable[ConversationItem]) -> "RememberRequest":
+        """The same request for other items."""
+        return self.model_copy(update={"items": tuple(items)})
 
 
 class RememberResult(JsonModel):

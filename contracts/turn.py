@@ -147,7 +147,9 @@ class TurnResult(JsonModel):
         sums = {"turns": self.turns + len(turns), "usage": sum((turn.usage for turn in turns), self.usage)}
         ended = self.ended or any(turn.ended for turn in turns)
         # A silent turn, such as that of a person who does not reply, leaves the answer as it is.
-        answering = next((turn for turn in reversed(turns) if turn.messages or turn.answer is not None), self)
+        answering = next(
+            (turn for turn in reversed(turns) if last_spoken(turn.messages) or turn.answer is not None), self
+        )
         last = {"answer": answering.answer, "handoff": turns[-1].handoff}
         return self.model_copy(update={"messages": messages, "cut": cut, "ended": ended, **last, **sums})
 

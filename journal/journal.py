@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from sqlalchemy import ColumnElement, Table, delete, or_, select
 
 from ..contracts.errors import JournalLost, JournalUnavailable
-from ..contracts.message import Head, Message, Quote, RowRange
+from ..contracts.message import Head, Message, Quote, RowRange, openai_form
 from ..contracts.plan import ConversationPlan
 from ..contracts.requests import Bookmark, ConversationItem
 from ..contracts.settings import SettingsError
@@ -468,8 +468,8 @@ class Conversations:
 class Copies:
     """The copies in a ``journal`` of conversations that Memories' services store.
 
-    Messages that an earlier query has copied are not copied again. Other clients may have changed or deleted messages
-    at the service: a copy is continued after its rows that are still equal.
+    Messages that an earlier query has copied, or added to the service itself, are not copied again. Other clients may
+    have changed or deleted messages at the service: a copy is continued after its rows that are still equal.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -487,8 +487,8 @@ class Copies:
         """
         while True:
             copied = await self._heads.read(conversation)
-            equal = await self._equal_part(copied, messages)
-            new = messages[equal.depth :]
+            equal, count = await self._equal_part(copied, messages)
+            new = messages[count:]
             size = sum(message.length for message in new)
             place = await in_thread_if_long(size, _place, copied.id, equal.id, *new)
             head = await self._journal.append(equal, new, f"{key}/{place}")
@@ -496,13 +496,22 @@ class Copies:
             if await self._heads.move(conversation, copied, head):
                 return row
 
-    async def _equal_part(self, copied: Head, messages: Sequence[Message]) -> Head:
-        """The last head of a copy at which it has the first of these messages, and no others."""
+    async def extend(self, conversation: ConversationPlan, before: Head, head: Head) -> None:
+        """Continues a copy with the rows of a query, whose messages the service has now, unless others have moved it.
+
+        These rows have what the service does not keep, such as transfers, and summaries.
+        """
+        await self._heads.move(conversation, before, head)
+
+    async def _equal_part(self, copied: Head, messages: Sequence[Message]) -> tuple[Head, int]:
+        """The last head of a copy at which it has the first of these messages, and no others; and how many they are."""
         equal = Head()
+        count = 0
         with contextlib.suppress(JournalLost):  # its rows were lost: a new copy begins
-            rows = await self._journal.read(copied)
-            for row, message in zip(rows, messages, strict=False):
-                if row.message != message:
-                    break
+            for row in await self._journal.read(copied):
+                if row.message.summarizes is None:  # which no service has
+                    if count == len(messages) or openai_form(row.message) != openai_form(messages[count]):
+                        break
+                    count += 1
                 equal = row.head
-        return equal
+        return equal, count

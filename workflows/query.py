@@ -50,6 +50,7 @@ class QueryMemory:
     def __init__(self, run: RunState) -> None:
         self._run = run
         self.recalled: RecallResult | None = None
+        self.added: tuple[Head, ...] = ()
         self._plan: ConversationPlan | None = None
         self._lost: str | None = None
 
@@ -60,10 +61,11 @@ class QueryMemory:
         if self._plan and not self._plan.remote:
             self.recalled = RecallResult(thread=pinned.thread, before=pinned.before or Head())
 
-    def restore(self, plan: QueryPlan, recalled: RecallResult | None) -> None:
-        """Restores the result of ``recall`` in the previous run."""
+    def restore(self, plan: QueryPlan, recalled: RecallResult | None, added: tuple[Head, ...]) -> None:
+        """Restores the result of ``recall`` in the previous run, and up to where it has added its messages."""
         self._plan = plan.conversation
         self.recalled = recalled
+        self.added = added
 
     async def recall(self, thread: Thread) -> Thread:
         """The thread after the earlier messages. Raises ActivityFailed if they can't be read and must be."""
@@ -96,12 +98,16 @@ class QueryMemory:
             before=self.recalled.before,
             items=(question, *items),
             known=self.recalled.known,
+            added=self.added,
         )
         try:
             await uncancelled(asyncio.create_task(effects.remember(self._run, request)))
         except ActivityFailed as failed:
             self._lost = f"the conversation could not be saved: {failed.failure.message}"
             workflow.logger.warning("%s", self._lost)
+        else:
+            places = (*self.added, *(item.to for item in request.items if isinstance(item, RowRange)))
+            self.added = tuple({place.id: place for place in places}.values())
 
     def in_status(self, status: Status) -> Status:
         """The status with the conversation, and with problems that did not fail the query."""
@@ -296,6 +302,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             until=self.deadline.at,
             recalled=self.memory.recalled,
             turn=self.turn.state,
+            added=self.memory.added,
         )
 
     def retry_state(self) -> QueryState:
@@ -305,6 +312,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             answers={index: turn for index, turn in self.answers.items() if not turn.is_unfinished},
             recalled=self.memory.recalled,
             turn=self.turn.state,
+            added=self.memory.added,
         )
 
     def _restore_answers(self, continuation: Continuation) -> None:
@@ -317,7 +325,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         self.answers = dict(state.answers)
         self.turn.restore(state.turn)
         self.deadline.begin(plan.timeout, state.until)
-        self.memory.restore(plan, state.recalled)
+        self.memory.restore(plan, state.recalled, state.added)
 
     async def _recall_and_ask(self) -> None:
         await self._ask_all(await self.memory.recall(self.pinned.thread))

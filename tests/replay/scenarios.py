@@ -526,6 +526,14 @@ async def held_panel(env: Environment) -> Handle:
     return handle
 
 
+async def canceled_panel(env: Environment) -> Handle:
+    env.script(panelist_line("a", "a1", {"text": "", "hang": True}))
+    handle = await env.start_query([panel(role_member("a"), maxRounds=2, synthesizer=False)], "team/panel")
+    await env.wait_for_calls(2)
+    await handle.cancel()
+    return handle
+
+
 async def raw_panel(env: Environment) -> Handle:
     """A panel that gets the signals to pause, to resume and to terminate."""
     env.script(panelist_line("a", {"text": "a1", "delay": 0.3}, "a2"))
@@ -930,6 +938,7 @@ SCENARIOS: dict[str, Scenario] = {
         query_canceled_by_its_manifest,
         query_terminated,
         held_panel,
+        canceled_panel,
         raw_panel,
         held_debate,
         refused,

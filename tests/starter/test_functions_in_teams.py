@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 import baton
-from tests.harness.environment import Environment, line
+from tests.harness.environment import Environment, call, line
 from tests.harness.manifests import Writer
 from tests.starter.test_python_interface import temporal as temporal  # the fixture
 
@@ -143,6 +143,35 @@ async def test_a_text_that_is_no_json_has_an_empty_value(env: Environment, tempo
     team = baton.Team("team", strategy="graph", members=members, graph={"edges": edges}, max_turns=5)
     env.script(line("one", "yes"), line("good", "good"), line("bad", "bad"))
     assert (await temporal.run(team, "Why?")).message == "bad"
+
+
+async def test_functions_that_decide_read_nothing_after_a_member_that_said_nothing(
+    env: Environment, temporal: baton.Connection
+) -> None:
+    read: dict[str, list[str]] = {"pick": [], "enough": []}
+
+    def pick(message: str) -> str | None:
+        read["pick"].append(message)
+        return ("one", "mute", "inner", None)[len(read["pick"]) - 1]
+
+    def enough(message: str) -> bool:
+        read["enough"].append(message)
+        return False
+
+    @baton.function
+    def mute(message: str) -> str:
+        return ""
+
+    inner = baton.Team(
+        "inner", strategy="sequential", members=[baton.Agent("ends", prompt="You are ends.", tools=["terminate"])]
+    )
+    env.script(line("one", "one"), line("ends", call("terminate", text="Well.", response="All is said.")))
+    members: list[Any] = [ONE, mute, inner]
+    team = baton.Team(
+        "team", strategy="selector", members=members, selector={"function": pick}, terminate_when=enough, max_turns=9
+    )
+    await temporal.run(team, "Why?")
+    assert read == {"pick": ["", "one", "", "All is said."], "enough": ["one", "", "All is said."]}
 
 
 @pytest.mark.parametrize("strategy", ["sequential", "selector", "graph", "debate", "round-robin"])

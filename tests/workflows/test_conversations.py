@@ -9,8 +9,11 @@ from temporalio.client import Client
 
 from baton.contracts.status import Status
 from baton.resources.loader import load_files
+from baton.starter.history.fork import ForkChanges, fork_run
+from baton.starter.runs.start import retry_run
 from baton.testing import Reply
-from tests.harness.environment import Environment, agent, call, line, team
+from tests.harness.environment import Environment, agent, call, line, manifest, team
+from tests.harness.tool_server import Answer, ToolServer
 
 ONE = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")]
 
@@ -96,6 +99,68 @@ async def test_a_query_that_failed_is_kept_with_its_error(env: Environment) -> N
     env.script(line("one", {"status": 400, "text": "broken"}))
     assert (await ask(env, "Why?")).phase == "Failed"
     assert await kept(env) == ["Why?", f"Error: gpt-4.1-mini at {env.model_host} answered HTTP 400: broken"]
+
+
+async def test_a_retry_adds_only_what_is_new_to_the_conversation(env: Environment) -> None:
+    broken = {"status": 400, "text": "broken"}
+    env.script(line("clerk", call("calculator", expression="6*7"), broken))
+    handle = await env.start_query([agent("clerk", "calculator")], "agent/clerk", conversationId="c")
+    assert (await env.status(handle)).phase == "Failed"
+    env.script(line("one", "yes"))
+    await ask(env, "Meanwhile?")
+    for reply, phase in ((broken, "Failed"), ("It is 42.", "Completed")):
+        env.script(line("clerk", reply))
+        handle = await retry_run(env.client, handle)
+        assert (await env.status(handle)).phase == phase
+    error = f"Error: gpt-4.1-mini at {env.model_host} answered HTTP 400: broken"
+    assert await kept(env) == ["Why?", "", "42", error, "Meanwhile?", "yes", error, "It is 42."]
+
+
+async def test_a_retry_adds_nothing_again_of_targets_that_had_answered_and_of_what_a_person_had_said(
+    env: Environment,
+) -> None:
+    broken = {"status": 400, "text": "broken", "held": True}
+    env.script(line("one", "one 1"), line("two", broken))
+    handle = await env.start_query(ONE, "agent/one", "agent/two", "team/team", conversationId="c")
+    await env.wait_for_calls(4)
+    await handle.execute_update("steer", {"text": "Be brief."})
+    env.model.release()
+    assert (await env.status(handle)).phase == "Failed"
+    before = await kept(env)
+    env.script(line("two", "two 1"))
+    assert (await env.status(await retry_run(env.client, handle))).phase == "Completed"
+    after = await kept(env)
+    assert after == [*before, "What was said?", "done", "two 1", "two 1"]
+    assert sum(text == "Be brief." for text in before) == 2, "once for each target that was still open"
+
+
+async def test_the_result_of_a_tool_that_a_retry_adds_follows_its_call(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    tool_server.answers(Answer("no", status=400), Answer("paid"))
+    pay = manifest("Tool", "pay", {"type": "http", "http": {"url": tool_server.url, "method": "POST"}})
+    given = [agent("buyer", tools=[{"name": "pay", "onError": "fail"}]), pay]
+    env.script(line("buyer", call("pay"), "Paid."))
+    handle = await env.start_query(given, "agent/buyer", conversationId="c")
+    assert (await env.status(handle)).phase == "Failed"
+    assert (await env.status(await retry_run(env.client, handle))).phase == "Completed"
+    said = await kept(env)
+    roles = [each["role"] for each in env.model.requests[-1].body["messages"]]
+    assert roles[1:-1] == ["user", "assistant", "tool", "assistant", "assistant", "tool", "assistant"]
+    assert (said[0], "paid" in said[-2], said[-1]) == ("Why?", True, "Paid.")
+
+
+async def test_a_fork_of_a_retried_query_adds_its_whole_exchange(env: Environment) -> None:
+    env.script(line("one", {"status": 400, "text": "broken"}))
+    handle = await env.start_query(ONE, "agent/one", conversationId="c")
+    assert (await env.status(handle)).phase == "Failed"
+    env.script(line("one", "yes", "no"))
+    retried = await retry_run(env.client, handle)
+    assert (await env.status(retried)).phase == "Completed"
+    forked = await fork_run(env.client, retried, "1", ForkChanges())
+    assert (await env.status(forked)).phase == "Completed"
+    said = await kept(env)
+    assert (said[0], said[2:4]) == ("Why?", ["yes", "Why?"])
 
 
 @pytest.mark.parametrize("signal", ["cancel", "terminate_team"])

@@ -69,7 +69,8 @@ async def selector(env: Environment, given: list[Json]) -> Handle:
 
 async def nested(env: Environment, given: list[Json]) -> Handle:
     inner = team("inner", "two", "expert", strategy="parallel")
-    return await env.start_team([*given, inner, team("team", "one", "inner", strategy="sequential")])
+    outer = team("team", "one", "inner", strategy="sequential", terminateWhen="turn > 2")
+    return await env.start_team([*given, inner, outer])
 
 
 async def a_panel(env: Environment, given: list[Json]) -> Handle:
@@ -109,6 +110,7 @@ LISTED = {
         ("activity_task_completed use_tool", f"message{ANSWER}"),  # of a tool that is a query's target
         ("activity_task_scheduled use_tool", "answer"),  # of the agent that a tool asks
         ("activity_task_scheduled append", f"items[]{ANSWER}"),  # of a team in a panel, and of a person
+        ("activity_task_scheduled evaluate", "answer"),  # of a nested team, if it is not its last message
     },
     "the result of a run, which its parent or its client reads": {
         (f"child_workflow_execution_completed {kind}", path)

@@ -13,8 +13,9 @@ from temporalio.client import Client
 from baton.contracts.status import Status
 from baton.resources.loader import load_files
 from baton.starter.history.fork import ForkChanges, fork_run
+from baton.starter.runs.start import retry_run
 from baton.testing import ScriptLine
-from tests.harness.environment import Environment, Handle, Json, agent, line, manifest, team
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.memory_server import MemoryServer
 from tests.harness.processes import PATIENCE
 from tests.harness.tcp_proxy import TcpProxy
@@ -299,10 +300,10 @@ async def test_what_others_have_changed_or_deleted_is_read_as_it_is_now(
     usual = await grown(env, service, "d?")
     stored = service.records["c"]
     stored[4]["content"] = "changed"
-    assert await grown(env, service, "e?") == usual - 2 + 4, "four instead of two: from the changed one on"
+    assert await grown(env, service, "e?") == usual + 4, "those from the changed one on are copied"
     assert said_to(env) == ["a?", "yes", "b?", "yes", "changed", "yes", "d?", "yes", "e?"]
     del stored[3:]
-    assert await grown(env, service, "f?") == usual - 2
+    assert await grown(env, service, "f?") == usual
     assert said_to(env) == ["a?", "yes", "b?", "f?"]
     stored.insert(0, {"role": "user", "content": "first"})
     await ask(env, service, "g?")
@@ -312,6 +313,39 @@ async def test_what_others_have_changed_or_deleted_is_read_as_it_is_now(
     assert said_to(env) == ["h?"]
     await ask(env, service, "i?")
     assert said_to(env) == ["h?", "yes", "i?"]
+
+
+async def test_a_team_whose_conversation_a_store_has_goes_on_with_the_member_to_whom_it_was_transferred(
+    env: Environment, service: MemoryServer
+) -> None:
+    desk = [agent("one"), agent("two"), team("desk", "one", "two", strategy="handoff")]
+    given = [*desk, manifest("Memory", "m", {"address": service.url})]
+    env.script(
+        line("one", call("transfer_to_two", "I ask two."), "one again"),
+        line("two", "two 1", "two 2", "two 3"),
+    )
+    spoken: list[list[str | None]] = []
+    for _ in range(3):
+        handle = await env.start_query(given, "team/desk", memory="m", conversationId="c")
+        (response,) = (await env.status(handle)).responses
+        spoken.append([message.name for message in response.messages if message.role == "assistant"])
+    assert spoken == [["one", "two"], ["two"], ["two"]]
+    assert service.texts()[:4] == ["Why?", "I ask two.", "Transferred to two.", "two 1"]
+    service.records["c"][2]["content"] = "changed"
+    handle = await env.start_query(given, "team/desk", memory="m", conversationId="c")
+    assert (await env.status(handle)).message == "one again", "what others have changed is no transfer"
+
+
+async def test_a_retry_adds_to_a_store_only_what_is_new(env: Environment, service: MemoryServer) -> None:
+    env.script(line("one", "Hello.", {"status": 400, "text": "broken"}))
+    await ask(env, service, "Hi.")
+    memory = manifest("Memory", "m", {"address": service.url})
+    handle = await env.start_query([agent("one"), memory], "agent/one", memory="m", conversationId="c")
+    assert (await env.status(handle)).phase == "Failed"
+    env.script(line("one", "yes"))
+    assert (await env.status(await retry_run(env.client, handle))).phase == "Completed"
+    error = f"Error: gpt-4.1-mini at {env.model_host} answered HTTP 400: broken"
+    assert service.texts() == ["Hi.", "Hello.", "Why?", error, "yes"]
 
 
 @pytest.mark.full

@@ -1,15 +1,18 @@
 """A panel: round-robin with rounds, a goal and a deliverable, as in the round-robin pattern."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
+from baton.contracts.status import Status
 from baton.contracts.turn import TurnResult
 from baton.resources.loader import Loaded
 from baton.resources.secret import Secret
+from baton.starter.runs.start import retry_run
 from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 from tests.harness.panels import SYNTHESIS, model_requests, panel, panel_result, panelist_line, prompt_line, role_member
 
@@ -335,6 +338,15 @@ async def test_a_result_that_is_not_for_the_history_stays_out_of_it(env: Environ
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "Thanks."]
 
 
+async def test_a_condition_of_a_panel_reads_no_message_of_the_conversation_before_it(env: Environment) -> None:
+    env.script(line("one", "Old."))
+    await env.status(await env.start_query([agent("one")], "agent/one", conversationId="c"))
+    silent = {"name": "ann", "type": "human", "prompt": "Well?", "timeout": "100ms", "onTimeout": "skip"}
+    given = panel(silent, maxRounds=2, synthesizer=False, terminateWhen="message == ''")
+    status = await env.status(await env.start_query([given], "team/panel", conversationId="c"))
+    assert (status.stop_reason, json.loads(status.message)["rounds"]) == ("condition", 1)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("limits", "turns", "reason"),
@@ -434,6 +446,37 @@ async def test_a_panel_that_is_terminated_delivers_its_transcript_so_far(env: En
     assert [each["text"] for each in panel_result(turn)["contributions"]] == ["a1", "a2"]
 
 
+@pytest.mark.parametrize("way", ["terminate_team", "cancel", "temporal"])
+@pytest.mark.parametrize("target", [None, "team/panel"])
+async def test_a_panel_that_is_stopped_at_once_delivers_its_transcript_so_far_alone_and_in_a_query(
+    env: Environment, target: str | None, way: str
+) -> None:
+    given = [panel(role_member("a"), maxRounds=2, synthesizer=False)]
+    env.script(panelist_line("a", "a1", {"text": "", "hang": True}))
+    handle = await (env.start_query(given, target) if target else env.start_team(given, "panel"))
+    await env.wait_for_calls(2)
+    await (handle.cancel() if way == "temporal" else handle.signal(way, {"now": True}))
+    with contextlib.suppress(WorkflowFailureError):
+        await handle.result()
+    status = Status.model_validate(await handle.query("status"))
+    said = {response.message for response in status.responses} | {status.message}
+    assert [json.loads(text)["contributions"] for text in said] == [[{"round": 1, "agentName": "a", "text": "a1"}]]
+    assert status.stop_reason == ("terminated" if way == "terminate_team" else "canceled")
+
+
+async def test_a_panel_that_was_canceled_and_is_retried_goes_on_with_its_round(env: Environment) -> None:
+    env.script(panelist_line("a", "a1", {"text": "", "hang": True}))
+    given = [panel(role_member("a"), maxRounds=2, synthesizer=False)]
+    handle = await env.start_query(given, "team/panel")
+    await env.wait_for_calls(2)
+    await handle.signal("cancel")
+    assert (await env.status(handle)).phase == "Canceled"
+    env.script(panelist_line("a", "a2"))
+    status = await env.status(await retry_run(env.client, handle))
+    assert (status.phase, status.stop_reason) == ("Completed", "completed")
+    assert [each["text"] for each in json.loads(status.message)["contributions"]] == ["a1", "a2"]
+
+
 async def test_a_panel_canceled_in_mid_turn_keeps_what_was_said(env: Environment) -> None:
     env.script(panelist_line("a", "a1", {"text": "", "hang": True}), SYNTHESIS)
     handle = await env.start_team([panel(role_member("a"), maxRounds=3)], "panel")
@@ -441,9 +484,10 @@ async def test_a_panel_canceled_in_mid_turn_keeps_what_was_said(env: Environment
     await handle.signal("cancel")
     turn: TurnResult = await env.turn_result(handle)
     assert turn.stop_reason == "canceled"
-    assert [(each.round, each.content) for each in turn.messages] == [(1, "a1")]
+    assert [(each.round, each.content) for each in turn.messages][:-1] == [(1, "a1")]
     status = await handle.query("status")
-    assert [each["content"] for each in status["messages"]] == ["a1"]
+    assert [each["content"] for each in status["messages"]][:-1] == ["a1"]
+    assert turn.messages[-1].content == turn.message == status["message"]
 
 
 FORM = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}

@@ -407,6 +407,48 @@ async def test_a_condition_ends_a_team_after_a_turn(env: Environment) -> None:
     assert (names(turn), turn.stop_reason, turn.failure) == (["a", "b", "a"], "condition", None)
 
 
+async def test_a_condition_reads_no_earlier_message_after_a_turn_in_which_nobody_said_anything(
+    env: Environment,
+) -> None:
+    env.script(line("a", call("transfer_to_b", "Again."), "End."), line("b", call("transfer_to_a")))
+    given = team("team", "a", "b", strategy="handoff", terminateWhen="speaker == 'b' && message != ''")
+    turn = await ended(env, [*ABC, given])
+    assert (turn.turns, turn.stop_reason, turn.message) == (3, "completed", "End.")
+
+
+async def test_the_answer_of_a_nested_team_stays_the_answer_if_the_last_member_says_nothing_while_it_uses_a_tool(
+    env: Environment,
+) -> None:
+    env.script(line("one", "a"), line("two", "b"), line("last", call("terminate")))
+    duo = team("duo", "one", "two", strategy="parallel")
+    outer = team("team", "duo", "last", strategy="sequential")
+    turn = await ended(env, [agent("one"), agent("two"), agent("last", "terminate"), duo, outer])
+    assert turn.message == "one:\na\n\ntwo:\nb"
+
+
+@pytest.mark.parametrize("strategy", ["graph", "sequential"])
+async def test_a_condition_reads_what_a_nested_team_has_answered(env: Environment, strategy: str) -> None:
+    inner = team("inner", "a", "b")
+    env.script(line("a", "Let me ask."), line("b", call("terminate", response='{"ok": true}')), line("c", "c"))
+    members = ABC[0], agent("b", "terminate"), ABC[2], inner
+    if strategy == "graph":
+        edges = [{"from": "inner", "to": "c", "when": "value.ok && message.startsWith('{')"}]
+        turn = await ended(env, [*members, team("team", "inner", "c", strategy="graph", graph={"edges": edges})])
+        assert (turn.turns, turn.message) == (2, "c")
+    else:
+        given = team("team", "inner", "c", strategy=strategy, terminateWhen="value.ok")
+        turn = await ended(env, [*members, given])
+        assert (turn.turns, turn.stop_reason, turn.message) == (1, "condition", '{"ok": true}')
+
+
+async def test_a_condition_reads_the_answers_of_all_members_of_a_nested_parallel_team(env: Environment) -> None:
+    env.script(line("a", "yes"), line("b", "no"), line("c", "c"))
+    both = team("both", "a", "b", strategy="parallel")
+    given = team("team", "both", "c", strategy="sequential", terminateWhen="message == 'a:\\nyes\\n\\nb:\\nno'")
+    turn = await ended(env, [*ABC, both, given])
+    assert (turn.turns, turn.stop_reason) == (1, "condition")
+
+
 async def test_a_nested_team_that_terminates_ends_itself_alone_in_every_strategy(env: Environment) -> None:
     env.script(line("a", "a"), line("b", call("terminate", response="inner end")), line("c", "c"))
     manifests = [agent("a"), agent("b", "terminate"), agent("c"), team("inner", "a", "b")]

@@ -194,6 +194,7 @@ class Discussion:
         self.run = run
         self.result = TeamResult(plan, run, state.so_far, state.turns)
         self.last_speaker = state.last_speaker
+        self._silent = state.silent
         self.evaluated = state.verdict
         self.strategy_state = dict(state.strategy_state)
         self.context = TeamContext(plan.name, run, children)
@@ -249,6 +250,7 @@ class Discussion:
             so_far=self.result.so_far,
             turns=self.max_turns,
             last_speaker=self.last_speaker,
+            silent=self._silent,
             verdict=self.evaluated,
             said=self._stall.texts,
             repeated=self._stall.repeated,
@@ -297,6 +299,8 @@ class Discussion:
         self._member = None
         self.result.add_turn(member.name, result)
         self.last_speaker = index
+        # What a panel keeps out of the conversation is not said there either, though it is the answer of its turn.
+        self._silent = not (result.messages and result.message)
         await self._evaluate(index, member.name, result)
         self.continue_as_new_if_long()
 
@@ -352,16 +356,12 @@ class Discussion:
             raise ContinueAsNew
 
     async def _evaluate(self, index: int, speaker: str, turn: TurnResult) -> None:
-        """Checks for a stall, and evaluates the conditions, after a turn.
-
-        After a silent turn, which added no message, the last message is not the speaker's.
-        """
-        silent = not turn.messages
+        """Checks for a stall, and evaluates the conditions, after a turn."""
         if self.can_continue() and self._is_stalled(speaker, turn):
             self._on_stall()
         conditional = any(edge.conditional for edge in self.plan.edges if edge.from_ == index)
         if self.can_continue() and (self.plan.conditional or conditional):
-            await self.evaluate(self.evaluation(index, silent=silent))
+            await self.evaluate(self.evaluation(index))
 
     def _is_stalled(self, speaker: str, turn: TurnResult) -> bool:
         if self.plan.no_progress is None or not turn.messages:
@@ -373,10 +373,9 @@ class Discussion:
             return said is not None and self._stall.is_stalled(speaker, said.content)
         return self._stall.is_stalled(speaker, turn.messages[-1].content)
 
-    def evaluation(
-        self, index: int | None = None, brief: SpeakerBrief | None = None, *, silent: bool = False
-    ) -> EvaluateRequest:
-        """The request to evaluate a team's conditions after the turn of the member at ``index``."""
+    def evaluation(self, index: int | None = None, brief: SpeakerBrief | None = None) -> EvaluateRequest:
+        """The request to evaluate a team's conditions: after the turn of the member at ``index``, or with a ``brief``,
+        after the round of a panel, in whose transcript all answers are messages."""
         return EvaluateRequest(
             thread=self.thread,
             team=self.plan.id,
@@ -385,7 +384,8 @@ class Discussion:
             tokens=self.result.so_far.usage.total_tokens,
             elapsed=(workflow.now() - self.run.started_at).total_seconds(),
             brief=brief,
-            silent=silent,
+            silent=self._silent and not brief,
+            answer=None if brief else self.result.so_far.answer,
             session={} if brief else self.run.session.values,
         )
 

@@ -16,6 +16,7 @@ from ...contracts.text import parse_json
 from ...contracts.turn import TurnResult
 from ...resources.base import JsonModel, JsonObject
 from ..calls import effects
+from ..state.constants import CONCLUDE_CANCELED
 from ..state.stopping import ActivityFailed, ActivityInterrupted
 from .discussion import Discussion
 from .member_turn import MemberTurn
@@ -247,12 +248,19 @@ class PanelDiscussion:
         return not self.can_continue()
 
     async def deliver(self) -> None:
-        """Produces the answer of the panel: the synthesizer's, or otherwise its transcript as JSON."""
+        """Produces the answer of the panel: the synthesizer's, or otherwise its transcript as JSON.
+
+        One that is canceled, as by a query that ends at once, has a transcript as well.
+        """
         if self._delivered:
             return
+        reason = self.team.result.final().stop_reason
         if self._is_complete() and "synthesizer" in self.plan.parts:
             await self.team.attempt(self._synthesize())
-        elif self._is_complete() or self.team.result.final().stop_reason in ("terminated", "budget"):
+        elif self._is_complete() or reason in ("terminated", "budget"):
+            await self.team.attempt(self._conclude())
+        elif reason == "canceled" and workflow.patched(CONCLUDE_CANCELED):
+            self.team.keep_state()  # a retry goes on with the round
             await self.team.attempt(self._conclude())
 
     async def _criticize(self) -> None:
