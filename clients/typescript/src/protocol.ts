@@ -944,7 +944,8 @@ export interface RemoteTask {
  * tool in the run. `text` is a reply; a question without a reply in time is not `approved`. `text` is also the
  * result of a client's tool, which then has a `digest`. `verified`: a gateway has verified `by`, and the
  * `groups`. Where several people have to approve, `earlier` are those who did before, and `missing` is how many
- * have to after this one.
+ * have to after this one. `asRequester`: the person has started the run, or may have, so that the decision does not
+ * count for rules with `notRequester`.
  */
 export interface PersonDecision {
   approved: boolean;
@@ -960,6 +961,7 @@ export interface PersonDecision {
   groups?: string[];
   earlier?: string[];
   missing?: number;
+  asRequester?: boolean;
 }
 /**
  * A member of the `team` (an id) has transferred the conversation to another `member`, by its name there.
