@@ -1,7 +1,7 @@
 """The activities of people: ``ask_person``, ``check_reply`` and ``check_identity``."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from pydantic import JsonValue
 from temporalio import activity
@@ -109,18 +109,18 @@ class PeopleActivities:
         """What an agent in the place of the person would read, as far as it fits."""
         thread = request.thread
         if request.brief is None:
-            return await self._conversation(thread)
+            return await self._conversation(thread, request.waiting)
         values = await ValueResolver.of(self._journal, thread, self._secrets)
         rows = await self._journal.read(thread.head)
         return SpeakerContext(request.brief, values, rows, thread.question).for_person(MAX_SAID)
 
-    async def _conversation(self, thread: Thread) -> str:
-        """The run's question at its place among the latest messages."""
+    async def _conversation(self, thread: Thread, waiting: Sequence[Message]) -> str:
+        """The run's question at its place among the latest messages, of which some may be ``waiting`` to join them."""
         question = await self._journal.row(thread.question)
         rows = await self._journal.read(thread.head, _is_enough(question))
         told = [row for row in past_rows(rows, question.id, thread.head.depth) if _is_told(row.message)]
-        latest = latest_within((row.message for row in told), MAX_SAID)
-        earlier = sum(row.depth < question.depth for row in told[len(told) - len(latest) :])
+        latest = latest_within((*(row.message for row in told), *waiting), MAX_SAID)
+        earlier = sum(row.depth < question.depth for row in told[len(told) + len(waiting) - len(latest) :])
         messages = (*latest[:earlier], question.message, *latest[earlier:])
         entries = (f"{each.name or each.role}: {truncate(each.content, MAX_SAID)}" for each in messages)
         return "\n\n".join(map(indented, entries))

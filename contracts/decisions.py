@@ -10,7 +10,7 @@ from ..resources.approval import Approvers, who_decides
 from ..resources.base import JsonModel, JsonObject
 from ..resources.budget import Budget
 from .identity import DecisionPlace, Identity, digest_of
-from .message import PersonDecision
+from .message import Message, PersonDecision
 from .panel import SpeakerBrief
 from .text import MAX_MESSAGE, Text, byte_size, truncate
 from .turn import Thread
@@ -366,13 +366,17 @@ class GiveResultRequest(JsonModel):
 
 
 class AskPersonRequest(JsonModel):
-    """``ask_person``: compose the question for the ``member`` of a ``team`` (an id), a person, in turn ``turn``."""
+    """``ask_person``: compose the question for the ``member`` of a ``team`` (an id), a person, in turn ``turn``.
+
+    ``waiting`` are messages of people that are not in the conversation yet.
+    """
 
     thread: Thread
     team: str
     member: str
     turn: int
     brief: SpeakerBrief | None = None
+    waiting: tuple[Message, ...] = ()
 
     def decision_id(self, run: str) -> str:
         """The id of the decision for which the run ``run`` waits."""
