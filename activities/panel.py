@@ -8,7 +8,7 @@ from itertools import groupby
 
 from ..contracts.attachment import Attachment
 from ..contracts.errors import FunctionFailed, JournalLost, UnknownResource
-from ..contracts.message import Head, Message
+from ..contracts.message import Head, Message, latest_within
 from ..contracts.panel import (
     Briefing,
     Contribution,
@@ -22,6 +22,7 @@ from ..contracts.panel import (
     contributions_in,
 )
 from ..contracts.requests import AskModelRequest
+from ..contracts.text import truncate
 from ..journal.journal import Journal
 from ..journal.rows import Row
 from ..resources.agent import Agent, AgentSpec, AgentTool, InlineModel
@@ -75,6 +76,20 @@ class Transcript:
         """The transcript of a team that is not a panel: what follows its question. Raises JournalLost."""
         places = [place for place, row in enumerate(rows, start=1) if row.id == question]
         return cls.of(team, rows, question, places[0] if places else 0)
+
+    def shortened(self, limit: int) -> "Transcript":
+        """The goal and the latest of the messages before and of the panel's own, with ``limit`` bytes of each.
+
+        Of the moderator's decisions, it has the last one.
+        """
+        decisions = [row for row in self.rows if row.message.part == "decision"]
+        said = [
+            row for row in self.rows if row.message.part in ("contribution", "critique") or row.message.role == "user"
+        ]
+        latest = latest_within((row.message for row in said), limit)
+        rows = [replace(row, message=m) for row, m in zip(said[len(said) - len(latest) :], latest, strict=True)]
+        before = latest_within(self.before, limit)
+        return replace(self, goal=truncate(self.goal, limit), before=before, rows=[*decisions[-1:], *rows])
 
     @property
     def length(self) -> int:
@@ -167,7 +182,7 @@ class PromptSections:
     def member(self) -> str:
         """For a panel's member."""
         contributions = _lines(self._contributions(), _by_name)
-        critiques = (_indented(f"[round {entry.round}] {entry.critique}") for entry in self.transcript.critiques)
+        critiques = (indented(f"[round {entry.round}] {entry.critique}") for entry in self.transcript.critiques)
         return self._text(
             self._now(), self._before(), ("Contributions so far", contributions), ("The referee's critiques", critiques)
         )
@@ -182,7 +197,7 @@ class PromptSections:
     def synthesizer(self) -> str:
         """For a panel's synthesizer."""
         contributions = _lines(self.transcript.contributions, _by_name)
-        critiques = (_indented(f"[round {entry.round}] {entry.critique}") for entry in self.transcript.critiques)
+        critiques = (indented(f"[round {entry.round}] {entry.critique}") for entry in self.transcript.critiques)
         rounds = ("Number of rounds", [str(self.briefing.round)])
         return self._text(
             rounds, self._before(), ("The contributions", contributions), ("The referee's critiques", critiques)
@@ -241,7 +256,7 @@ class PromptSections:
     def _text(self, *sections: tuple[str, Iterable[str]]) -> str:
         """The goal and all sections that are not empty, with headings."""
         goal = "The question" if self.transcript.team.spec.strategy == "debate" else "The goal"
-        remarks = "Messages from people", map(_indented, self.transcript.remarks)
+        remarks = "Messages from people", map(indented, self.transcript.remarks)
         texts = ((title, "\n".join(lines)) for title, lines in ((goal, [self.briefing.goal]), *sections, remarks))
         return "\n\n".join(f"# {title}\n{text}" for title, text in texts if text)
 
@@ -253,7 +268,7 @@ class PromptSections:
         return "This round", [self._count()]
 
     def _before(self) -> tuple[str, Iterable[str]]:
-        lines = (_indented(f"{message.name or message.role}: {message.content}") for message in self.transcript.before)
+        lines = (indented(f"{message.name or message.role}: {message.content}") for message in self.transcript.before)
         return "Earlier messages", lines
 
     def _contributions(self) -> Sequence[Contribution]:
@@ -267,11 +282,11 @@ def _lines(contributions: Iterable[Contribution], label: Label) -> list[str]:
     """The contributions, with a heading for every round."""
     lines = []
     for number, entries in groupby(contributions, lambda contribution: contribution.round):
-        lines += [f"## Round {number}", *(_indented(f"{label(entry)}: {entry.text}") for entry in entries)]
+        lines += [f"## Round {number}", *(indented(f"{label(entry)}: {entry.text}") for entry in entries)]
     return lines
 
 
-def _indented(text: str) -> str:
+def indented(text: str) -> str:
     """An entry with its later lines indented, so that they can't look like another entry or a heading."""
     return text.replace("\n", "\n  ")
 
@@ -396,6 +411,10 @@ class SpeakerContext:
             return self.transcript.shape(self.brief.round).model_dump_json(by_alias=True)
         return self.briefing.model_dump_json(by_alias=True)
 
+    def for_person(self, limit: int) -> str:
+        """What a default agent would read in the place of a person, with ``limit`` bytes of each kind of text."""
+        return truncate(self._sections(self.transcript.shortened(limit), None), 4 * limit)
+
     async def messages(self, agent: Agent, speaker: str, functions: FunctionRegistry) -> list[Message]:
         """The messages for the model of the agent with the id ``speaker``."""
         if speaker.partition("/")[0] not in (MEMBER, ROLE):
@@ -403,14 +422,14 @@ class SpeakerContext:
             compose = self.as_json
         else:
             prompt = await self._prompt(agent, functions)
-            compose = partial(self._sections, agent.spec.context_window)
+            compose = partial(self._sections, self.transcript, agent.spec.context_window)
         text = await in_thread_if_long(self.transcript.length, compose)
         system = [Message(role="system", content=prompt)] if prompt else []
         return [*system, Message(role="user", content=text).with_attachments(self.transcript.attachments)]
 
-    def _sections(self, window: ContextWindow | None) -> str:
+    def _sections(self, transcript: Transcript, window: ContextWindow | None) -> str:
         """The user message of the speaker's role."""
-        sections = PromptSections(self.transcript, self.briefing, window)
+        sections = PromptSections(transcript, transcript.briefing(self.brief, self.name), window)
         return _SECTIONS[self.team.spec.strategy, self.brief.part](sections)
 
     async def _prompt(self, agent: Agent, functions: FunctionRegistry) -> str:

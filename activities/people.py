@@ -1,7 +1,7 @@
 """The activities of people: ``ask_person``, ``check_reply`` and ``check_identity``."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from pydantic import JsonValue
 from temporalio import activity
@@ -20,20 +20,28 @@ from ..contracts.decisions import (
 from ..contracts.errors import MAX_ERROR_TEXT, UnknownResource
 from ..contracts.identity import IDENTITY_KEY, REQUESTER, START, IdentityKeys
 from ..contracts.inputs import ForkRequest
-from ..contracts.message import Message
+from ..contracts.message import Message, latest_within
 from ..contracts.text import byte_size, truncate
+from ..contracts.turn import Thread
 from ..journal.journal import Journal
+from ..journal.rows import Row
 from ..resources.base import JsonObject
 from ..resources.member import Member
 from ..resources.strategies import OWN_WORKFLOWS
 from ..temporal.activity import own_client
 from ..temporal.executions import execution_chain, first_run_id, memo_of
+from .context.context_window import past_rows
 from .context.lookup import find_team
 from .context.output_schema import schema_errors
+from .context.value_resolver import ValueResolver
+from .panel import SpeakerContext, indented
 from .runtime.secrets import SecretStore
 
 MAX_SAID = 2_000
-"""Bytes of the last message that are shown below the question; ``baton transcript`` shows the whole message."""
+"""Bytes of the run's question, and of the latest messages, that are shown below the question to a person.
+
+``baton transcript`` shows all of them.
+"""
 
 MAX_SCHEMA_IN_TEXT = 2_000
 """Bytes of the schema of a reply that are written in the question, for those who see no form."""
@@ -48,16 +56,16 @@ class PeopleActivities:
 
     @activity.defn(name="ask_person")
     async def ask_person(self, request: AskPersonRequest) -> AskPersonResult:
-        """The question to a person: the member's prompt, the schema of the reply, and the last message."""
+        """The question to a person: the member's prompt, the schema of the reply, and what the reply is about."""
         team = find_team(await self._journal.catalog(request.thread.catalog), request.team)
         member = next((member for member in team.spec.members if member.name_in_team == request.member), None)
         if member is None:
             raise UnknownResource(f"{team.id} has no member {request.member}")
-        last = (await self._journal.row(request.thread.head.id)).message
+        parts = [*_parts(member), await self._said(request)]
         schema = member.output_schema
         is_shown = schema is not None and byte_size(json.dumps(schema)) <= MAX_SCHEMA
         return AskPersonResult(
-            question=self._secrets.redact("\n\n".join(_parts(member, last))),
+            question=self._secrets.redact("\n\n".join(parts)),
             output_schema=schema if is_shown else None,
             approvers=member.approvers,
         ).without_defaults
@@ -84,15 +92,38 @@ class PeopleActivities:
             return CheckIdentityResult(refusal=refusal)
         if request.not_requester:
             requesters = [each async for each in _requesters(own_client(), keys, request.root)]
+            may_have_started = None in requesters or name in requesters
+            if may_have_started and request.requester_may:
+                return CheckIdentityResult(verified=True, as_requester=True)
             if None in requesters:
                 refusal = (
                     "it is not verified who started the run, so nobody is known to be another person: start it "
                     f"through a gateway that has {IDENTITY_KEY}"
                 )
                 return CheckIdentityResult(refusal=refusal)
-            if name in requesters:
+            if may_have_started:
                 return CheckIdentityResult(refusal=f"{name} started the run: another person has to decide")
         return CheckIdentityResult(verified=True)
+
+    async def _said(self, request: AskPersonRequest) -> str:
+        """What an agent in the place of the person would read, as far as it fits."""
+        thread = request.thread
+        if request.brief is None:
+            return await self._conversation(thread, request.waiting)
+        values = await ValueResolver.of(self._journal, thread, self._secrets)
+        rows = await self._journal.read(thread.head)
+        return SpeakerContext(request.brief, values, rows, thread.question).for_person(MAX_SAID)
+
+    async def _conversation(self, thread: Thread, waiting: Sequence[Message]) -> str:
+        """The run's question at its place among the latest messages, of which some may be ``waiting`` to join them."""
+        question = await self._journal.row(thread.question)
+        rows = await self._journal.read(thread.head, _is_enough(question))
+        told = [row for row in past_rows(rows, question.id, thread.head.depth) if _is_told(row.message)]
+        latest = latest_within((*(row.message for row in told), *waiting), MAX_SAID)
+        earlier = sum(row.depth < question.depth for row in told[len(told) + len(waiting) - len(latest) :])
+        messages = (*latest[:earlier], question.message, *latest[earlier:])
+        entries = (f"{each.name or each.role}: {truncate(each.content, MAX_SAID)}" for each in messages)
+        return "\n\n".join(map(indented, entries))
 
     async def _schema(self, request: CheckReplyRequest) -> JsonObject | None:
         if request.team is None:
@@ -133,15 +164,30 @@ async def _requesters(client: Client, keys: IdentityKeys, root: str) -> AsyncIte
         run, run_id = fork.run, fork.run_id
 
 
-def _parts(member: Member, last: Message) -> Iterator[str]:
+def _is_told(message: Message) -> bool:
+    """Whether a person is shown a message: one with a text, which is not the result of a tool but of a transfer."""
+    return bool(message.content) and (message.role != "tool" or message.handoff is not None)
+
+
+def _is_enough(question: Row) -> Callable[[Row], bool]:
+    """A predicate for reading backwards: whether the messages from this row on are more than a person is shown."""
+    size = 0
+
+    def enough(row: Row) -> bool:
+        nonlocal size
+        size += row.message.byte_size if row.id != question.id and _is_told(row.message) else 0
+        return size > MAX_SAID
+
+    return enough
+
+
+def _parts(member: Member) -> Iterator[str]:
     yield member.prompt or "It is your turn."
     if member.stance:
         yield f"You argue for: {member.stance}"
     if member.output_schema is not None:
         schema = truncate(json.dumps(member.output_schema), MAX_SCHEMA_IN_TEXT)
         yield f"Reply with JSON that matches this schema: {schema}"
-    if last.content:
-        yield f"{last.name or last.role}: {truncate(last.content, MAX_SAID)}"
 
 
 async def _wrong(text: str, schema: JsonObject) -> str | None:

@@ -10,7 +10,7 @@ from ..resources.approval import Approvers, who_decides
 from ..resources.base import JsonModel, JsonObject
 from ..resources.budget import Budget
 from .identity import DecisionPlace, Identity, digest_of
-from .message import PersonDecision
+from .message import Message, PersonDecision
 from .panel import SpeakerBrief
 from .text import MAX_MESSAGE, Text, byte_size, truncate
 from .turn import Thread
@@ -112,7 +112,12 @@ class PendingDecision(JsonModel):
         return len(self.approvers) > 1 or any(rule.required > 1 for rule in self.approvers)
 
     def _count(self, rule: Approvers) -> int:
-        return sum(rule.admit(given.by or "", given.groups) for given in self.approvals)
+        counting = (given for given in self.approvals if not (rule.not_requester and given.as_requester))
+        return sum(rule.admit(given.by or "", given.groups) for given in counting)
+
+    def admitting(self, identity: Identity) -> list[Approvers]:
+        """The rules that admit a person, whoever has started the run."""
+        return [rule for rule in self.approvers if rule.admit(identity.name, identity.groups)]
 
     @property
     def who(self) -> str:
@@ -131,7 +136,7 @@ class PendingDecision(JsonModel):
             )
         if any(given.by == identity.name for given in self.approvals):
             return f"{identity.name} has approved {self.id} already; it may be decided by {self.who}"
-        if not any(rule.admit(identity.name, identity.groups) for rule in self.approvers):
+        if not self.admitting(identity):
             return f"{identity.name} may not decide {self.id}; it may be decided by {self.who}"
         if isinstance(sender, ApproveRequest):
             if sender.remember:
@@ -361,13 +366,17 @@ class GiveResultRequest(JsonModel):
 
 
 class AskPersonRequest(JsonModel):
-    """``ask_person``: compose the question for the ``member`` of a ``team`` (an id), a person, in turn ``turn``."""
+    """``ask_person``: compose the question for the ``member`` of a ``team`` (an id), a person, in turn ``turn``.
+
+    ``waiting`` are messages of people that are not in the conversation yet.
+    """
 
     thread: Thread
     team: str
     member: str
     turn: int
     brief: SpeakerBrief | None = None
+    waiting: tuple[Message, ...] = ()
 
     def decision_id(self, run: str) -> str:
         """The id of the decision for which the run ``run`` waits."""
@@ -404,8 +413,8 @@ class CheckReplyResult(JsonModel):
 class CheckIdentityRequest(JsonModel):
     """``check_identity``: whether a gateway has verified who decides at a ``place``.
 
-    It is ``required``, or else only of interest. With ``not_requester`` that may not be who has started the root run
-    ``root``.
+    It is ``required``, or else only of interest. With ``not_requester``, a rule that admits the person excludes who has
+    started the root run ``root``. They may decide if another rule lets them: ``requester_may``.
     """
 
     identity: Identity
@@ -413,10 +422,15 @@ class CheckIdentityRequest(JsonModel):
     root: str
     required: bool = False
     not_requester: bool = False
+    requester_may: bool = False
 
 
 class CheckIdentityResult(JsonModel):
-    """The result of ``check_identity``: whether the identity is verified, and why the decision is refused, if it is."""
+    """The result of ``check_identity``: whether the identity is verified, and why the decision is refused, if it is.
+
+    ``as_requester`` is that of the decision.
+    """
 
     verified: bool = False
+    as_requester: bool = False
     refusal: Text | None = None

@@ -33,7 +33,8 @@ class PersonDecision(JsonModel):
     tool in the run. ``text`` is a reply; a question without a reply in time is not ``approved``. ``text`` is also the
     result of a client's tool, which then has a ``digest``. ``verified``: a gateway has verified ``by``, and the
     ``groups``. Where several people have to approve, ``earlier`` are those who did before, and ``missing`` is how many
-    have to after this one.
+    have to after this one. ``as_requester``: the person has started the run, or may have, so that the decision does not
+    count for rules with ``notRequester``.
     """
 
     approved: bool
@@ -49,10 +50,12 @@ class PersonDecision(JsonModel):
     groups: tuple[Text, ...] = ()
     earlier: tuple[Text, ...] = ()
     missing: int = 0
+    as_requester: bool = False
 
-    def verified_as(self, name: str, groups: tuple[str, ...]) -> "PersonDecision":
+    def verified_as(self, name: str, groups: tuple[str, ...], *, as_requester: bool = False) -> "PersonDecision":
         """The decision of a person with a verified name."""
-        return self.model_copy(update={"by": name, "groups": groups, "verified": True})
+        verified = {"by": name, "groups": groups, "verified": True, "as_requester": as_requester}
+        return self.model_copy(update=verified)
 
     def after(self, earlier: Iterable[str], missing: int) -> "PersonDecision":
         """The decision after those of others; so many are ``missing`` still."""

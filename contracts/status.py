@@ -155,7 +155,10 @@ class BudgetLeft(JsonModel):
 
 
 class BudgetStatus(JsonModel):
-    """The budget of a run, and what is ``left`` of it. The run's token usage is what was used."""
+    """The budget of a run, and what is ``left`` of it after its token usage.
+
+    That has no calls that failed or were abandoned. They count as well: the journal has charged them.
+    """
 
     limits: Budget
     left: BudgetLeft

@@ -24,6 +24,7 @@ from .quotas import (
     database_time,
     lock_quotas,
     open_rows,
+    release_bookings,
 )
 from .rows import insert_missing
 from .schema import run_of
@@ -210,6 +211,7 @@ def reserve(
     granted = _granted(connection, accounts)
     for account in accounts:
         if refused := _refused(account, used[account.id], granted.get(account.id, ()), amount, now):
+            release_bookings(connection, schema.charges.c.call == booking, now)
             return refused
     rows: tuple[str, ...] = ()
     if quotas:

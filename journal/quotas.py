@@ -112,9 +112,10 @@ def charge_quotas(
 ) -> ReachedQuota | tuple[str, ...]:
     """Adds the estimate of a call to all accounts; returns the ids of the rows that its usage is settled on.
 
-    If it would exceed a limit, nothing is added, and the limit is returned. A call that exceeds the calls of this
-    minute is booked, under the id ``booking``, for the first minute with room: when it is made again in that minute, it
-    has its place. Bookings are not settled, as a request counts for the minute in which it is sent.
+    If it would exceed a limit, nothing is added, a minute that it has booked is given back, and the limit is returned.
+    A call that exceeds the calls of this minute is booked, under the id ``booking``, for the first minute with room:
+    when it is made again in that minute, it has its place. Bookings are not settled, as a request counts for the minute
+    in which it is sent.
     """
     periods = [account for account in quotas if account.period != "minute"]
     rows = open_rows(connection, periods, now)
@@ -124,6 +125,7 @@ def charge_quotas(
             used = getattr(row, name)
             if needed and used + needed > most:
                 wait = row.ends - now if needed <= most else None
+                release_bookings(connection, _charges.c.call == booking, now)
                 return ReachedQuota(account, name, used, most, needed, row.ends, wait)
     if reached := _book(connection, [account for account in quotas if account.period == "minute"], booking, now):
         return reached

@@ -19,11 +19,10 @@ from ..evaluation.baseline import add_intervals
 from ..evaluation.evaluators import ASSESSORS
 from ..evaluation.event_rules import RunFacts
 from ..evaluation.lifecycle import CURRENT_CASE, CurrentCase, RunLifecycle
-from ..evaluation.trajectory import trajectory_of
+from ..evaluation.trajectory import read_attempts, trajectory_of
 from ..history.ark_events import ArkEvent, EventRecorder
 from ..history.follow import follow
 from ..history.run_events import RunEvent
-from ..history.stream import stream_events
 from ..runs.runs import NoSuchRunError, RunHandle, find_run
 from ..runs.start import run_manifest
 from .client import Connection, RunOptions, manifests_digest
@@ -245,8 +244,8 @@ class _ArkEvaluations:
         result = await self.runs.with_temporal(handle.result)
         client = await self.runs.connection.client()
         run: RunHandle = client.get_workflow_handle(handle.id)
-        events = [event async for event in stream_events(client, run, wait=False, live=False)]
-        current.trajectory = trajectory_of(events)
+        attempts = await read_attempts(client, handle.id)
+        current.trajectory = trajectory_of(attempts)
         recorder = EventRecorder()
         ark_events: list[ArkEvent] = []
 
@@ -254,7 +253,7 @@ class _ArkEvaluations:
             ark_events.extend(recorder.record(run_event))
 
         await follow(client, run, record, wait=False)
-        current.facts = RunFacts(events, ark_events)
+        current.facts = RunFacts(attempts[-1], ark_events)
         manifest = await run_manifest(client, run, result.status)
         spec = manifest.get("spec")
         question = spec.get("input") if isinstance(spec, dict) else None

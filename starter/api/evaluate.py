@@ -392,13 +392,15 @@ class _Evaluation:
     async def run_case(self, inputs: Any) -> object:
         """Runs the current case; the output is the value of the answer."""
         from ..evaluation.lifecycle import CURRENT_CASE  # noqa: PLC0415  # an extra
-        from ..evaluation.trajectory import trajectory_of  # noqa: PLC0415  # an extra
+        from ..evaluation.trajectory import read_attempts, trajectory_of  # noqa: PLC0415  # an extra
 
         current = CURRENT_CASE.get()
         current.question = self.subject.question(inputs)
         handle = await self.subject.start(self.assessors, inputs, current.id)
         result = await self.assessors.with_temporal(handle.result)
-        current.trajectory = trajectory_of(await self.assessors.with_temporal(lambda: _events(handle)))
+        client = await self.assessors.connection.client()
+        attempts = await self.assessors.with_temporal(lambda: read_attempts(client, handle.id))
+        current.trajectory = trajectory_of(attempts)
         try:
             value = result.value
         except NoValueError:
@@ -431,10 +433,6 @@ def progress_bar(name: str, total: int, *, shown: bool) -> "Iterator[Progress | 
 
 _OUTAGES = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.UNKNOWN)
 """The statuses of requests that may succeed when Temporal is back."""
-
-
-async def _events(handle: Handle[Any]) -> list[Any]:
-    return [event async for event in handle.events(wait=False)]
 
 
 def default_judge(model: "str | ModelDefinition | None" = None) -> "AgentDefinition[Any]":

@@ -4,12 +4,14 @@ It is made from the events of the run, which any client can read, also after its
 """
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypedDict
 
 from pydantic_evals.otel.span_tree import SpanNode, SpanTree
+from temporalio.client import Client
 
 from ...contracts.message import TokenUsage
 from ..history.events import (
@@ -27,6 +29,9 @@ from ..history.events import (
     TurnEndedEvent,
     TurnStartedEvent,
 )
+from ..history.stream import stream_events
+from ..runs.runs import RunHandle
+from ..runs.start import attempts
 
 
 class CalledToolAttribute(TypedDict):
@@ -48,11 +53,11 @@ class SpokenMessage(TypedDict):
 
 @dataclass
 class Trajectory:
-    """What happened in a run; in a fork, since its place.
+    """What happened in a run; in a fork, since its place. A retry goes on with what happened in the runs that failed.
 
     ``messages`` and ``calls`` of tools are in order. ``turns`` counts those of all teams in it. ``seconds`` is its
-    duration. ``spans`` are those of its turns, model calls and tool calls, with OpenTelemetry's names for generative
-    AI.
+    duration, without the time between a failure and the retry. ``spans`` are those of its turns, model calls and tool
+    calls, with OpenTelemetry's names for generative AI.
     """
 
     messages: list[SpokenMessage] = field(default_factory=list)
@@ -94,14 +99,21 @@ class Trajectory:
         return metrics
 
 
-def trajectory_of(events: Sequence[Event]) -> Trajectory:
-    """The trajectory of a run, from all of its events."""
-    trajectory = Trajectory()
-    spans = _Spans(events[0].run if events else "")
+async def read_attempts(client: Client, run: str) -> list[list[Event]]:
+    """The events of a run that has ended; of a retry also those of the runs that failed before, oldest first."""
+    latest = (await client.get_workflow_handle(run).describe()).run_id
+    handles: list[RunHandle] = [
+        client.get_workflow_handle(run, run_id=attempt.run_id) for attempt in await attempts(client, run, latest)
+    ]
+    return [[event async for event in stream_events(client, each, wait=False, live=False)] for each in handles]
+
+
+def trajectory_of(runs: Sequence[Sequence[Event]]) -> Trajectory:
+    """The trajectory of a run, from all events of its attempts (``runs``), of which each retries the one before."""
+    trajectory = Trajectory(turns=_count_turns(runs), spans=_spans_of(runs))
     arguments: dict[tuple[str, str], str | None] = {}
     before = TokenUsage()
-    for event in events:
-        spans.add(event)
+    for event in itertools.chain(*runs):
         match event:
             case MessageEvent(name=name, text=text):
                 trajectory.messages.append({"speaker": name, "text": text})
@@ -117,18 +129,44 @@ def trajectory_of(events: Sequence[Event]) -> Trajectory:
                         "error": None if isinstance(event, ToolReturnedEvent) else event.error or "canceled",
                     }
                 )
-            case TurnStartedEvent():
-                trajectory.turns += 1
             case RunForkedEvent():  # each run of the fork begins with what it had used at the place
                 before += event.usage
-            case RunEndedEvent() if event.run == events[0].run:
+            case RunEndedEvent() if event.run == runs[0][0].run:
                 trajectory.usage = event.usage - before
                 trajectory.phase = event.phase
                 trajectory.stop_reason = event.stop_reason
-    if events:
-        trajectory.seconds = (events[-1].at - events[0].at).total_seconds()
-    trajectory.spans = spans.tree()
+    trajectory.seconds = sum((events[-1].at - events[0].at).total_seconds() for events in runs if events)
     return trajectory
+
+
+def _count_turns(runs: Sequence[Sequence[Event]]) -> int:
+    """The number of turns; one that a retry continued counts once."""
+    count = 0
+    unfinished: set[str] = set()
+    for events in runs:
+        begun: set[str] = set()
+        for event in events:
+            if isinstance(event, TurnStartedEvent):
+                begun.add(_turn_key(event))
+                count += _turn_key(event) not in unfinished
+            elif isinstance(event, TurnEndedEvent) and not event.error:
+                begun.discard(_turn_key(event))
+        unfinished |= begun
+    return count
+
+
+def _spans_of(runs: Sequence[Sequence[Event]]) -> SpanTree:
+    tree = SpanTree()
+    for number, events in enumerate(runs):
+        spans = _Spans(events[0].run if events else "", number)
+        for event in events:
+            spans.add(event)
+        tree.add_spans(spans.ended)
+    return tree
+
+
+def _turn_key(event: TurnStartedEvent | TurnEndedEvent) -> str:
+    return f"turn {event.run} {event.speaker} {event.turn} {event.round} {event.part}"
 
 
 Attributes = dict[str, str | int | float | bool]
@@ -146,13 +184,17 @@ class _Open:
 
 
 class _Spans:
-    """Makes spans from events: ``invoke_workflow``, ``invoke_agent``, ``chat`` and ``execute_tool``."""
+    """Makes spans from events: ``invoke_workflow``, ``invoke_agent``, ``chat`` and ``execute_tool``.
 
-    def __init__(self, root: str) -> None:
+    All attempts of a run are one trace; the ``attempt`` tells their calls apart, which have the same numbers.
+    """
+
+    def __init__(self, root: str, attempt: int) -> None:
+        self.ended: list[SpanNode] = []
         self._trace = _number(root, 16)
+        self._attempt = attempt
         self._open: dict[str, _Open] = {}
         self._turns: dict[tuple[str, str], str] = {}
-        self._ended: list[SpanNode] = []
 
     def add(self, event: Event) -> None:  # noqa: C901  # one case for each event that starts or ends something
         """Starts or ends the span of an event."""
@@ -166,7 +208,7 @@ class _Spans:
             case RunEndedEvent():
                 self._end(event, f"run {run}", event.error, {"baton.phase": event.phase})
             case TurnStartedEvent():
-                key = f"turn {run} {event.speaker} {event.turn} {event.round} {event.part}"
+                key = _turn_key(event)
                 self._turns[run, event.speaker] = key
                 attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": event.speaker}
                 if event.turn:
@@ -175,7 +217,7 @@ class _Spans:
                     attributes["baton.round"] = event.round
                 self._start(event, key, f"invoke_agent {event.speaker}", run, attributes)
             case TurnEndedEvent():
-                key = f"turn {run} {event.speaker} {event.turn} {event.round} {event.part}"
+                key = _turn_key(event)
                 self._turns.pop((run, event.speaker), None)
                 self._end(event, key, event.error, {})
             case ModelCalledEvent():
@@ -220,12 +262,12 @@ class _Spans:
             return
         if error:
             attributes = {**attributes, "error.message": error}
-        self._ended.append(
+        self.ended.append(
             SpanNode(
                 name=span.name,
                 trace_id=self._trace,
-                span_id=_number(span.key, 8),
-                parent_span_id=_number(span.parent, 8) if span.parent else None,
+                span_id=self._id(span.key),
+                parent_span_id=self._id(span.parent) if span.parent else None,
                 start_timestamp=span.start,
                 end_timestamp=event.at,
                 attributes={**span.attributes, **attributes},
@@ -233,11 +275,8 @@ class _Spans:
             )
         )
 
-    def tree(self) -> SpanTree:
-        """The spans that have ended."""
-        tree = SpanTree()
-        tree.add_spans(self._ended)
-        return tree
+    def _id(self, key: str) -> int:
+        return _number(f"{self._attempt} {key}", 8)
 
 
 def _number(text: str, size: int) -> int:

@@ -31,24 +31,44 @@ from ...temporal.executions import execution_chain
 from .runs import CATALOG, RunHandle
 
 
-async def original_input(client: Client, run: str, run_id: str) -> tuple[str, JsonObject]:
-    """The workflow type and the input with which a client has started a run; of a retry, that of the first attempt.
+class Attempt(NamedTuple):
+    """A run, or a retry of a failed one: the run id of its first execution, its workflow type, and its input."""
 
-    Of a run whose first executions Temporal has deleted, it is the input of the first one that is left.
+    run_id: str
+    workflow_type: str
+    input: JsonObject
+
+
+async def attempts(client: Client, run: str, run_id: str) -> list[Attempt]:
+    """The attempts of a run up to the one with this execution, oldest first. Each retries the one before.
+
+    Attempts, and first executions of the oldest one, that Temporal has deleted are omitted.
     """
+    found: list[Attempt] = []
     while True:
-        (_, started), *_ = await execution_chain(client, run, run_id)
+        (first, started), *_ = await execution_chain(client, run, run_id)
         (run_input,) = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
+        found.append(Attempt(first, started.workflow_type.name, run_input))
         retried = run_input.get("retries")
         if not isinstance(retried, str):
-            return started.workflow_type.name, run_input
+            break
         try:
             await client.get_workflow_handle(run, run_id=retried).describe()
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-            return started.workflow_type.name, run_input
+            break
         run_id = retried
+    return found[::-1]
+
+
+async def original_input(client: Client, run: str, run_id: str) -> tuple[str, JsonObject]:
+    """The workflow type and the input with which a client has started a run; of a retry, that of the first attempt.
+
+    Of a run whose first executions Temporal has deleted, it is the input of the first one that is left.
+    """
+    first, *_ = await attempts(client, run, run_id)
+    return first.workflow_type, first.input
 
 
 async def asked_query(client: Client, run: str, run_id: str) -> Query | None:

@@ -295,6 +295,25 @@ async def test_a_call_that_gets_another_minute_than_the_one_it_has_booked_gives_
     await ledger.database.close()
 
 
+@pytest.mark.parametrize("refuses", ["budget", "day"])
+async def test_a_call_that_is_refused_after_it_has_booked_a_minute_gives_that_back(
+    journal_url: str, refuses: str
+) -> None:
+    ledger, quota = Ledger(await Database.connect(journal_url, "default", upgrade=True)), quota_id()
+    run, minute, day = f"{uuid.uuid4()}", per_minute(quota, 1), per_day(quota_id(), model_calls=2)
+    quotas, budget = (
+        ([minute, day], []) if refuses == "day" else ([minute], [Account(f"{run}/1", (("model_calls", 2),))])
+    )
+    others = [each for each in quotas if each is not minute]
+    for call in "abc":
+        await ledger.reserve(f"{run}/{call}", quotas, ONE, NOON, budget)
+    assert await booked_calls(ledger, quota) == {NOON: 1, NOON + 60: 1, NOON + 120: 1}
+    assert await ledger.reserve(f"{run}/d", others, ONE, NOON, budget) is None
+    assert await ledger.reserve(f"{run}/c", quotas, ONE, NOON + 1, budget, epoch=2) is not None
+    assert await booked_calls(ledger, quota) == {NOON: 1, NOON + 60: 1, NOON + 120: 0}
+    await ledger.database.close()
+
+
 Step = tuple[int, int, int, int]
 """A step: the seconds since the one before it, the tenant, the estimate and the use in tokens (0: it is not sent)."""
 

@@ -115,6 +115,32 @@ async def test_repeats_are_runs_of_their_own_and_at_most_so_many_run_at_once(env
     assert {group.name: len(group.runs) for group in groups} == {"case a": 3, "case b": 3}
 
 
+async def test_evaluators_see_what_was_said_and_done_before_a_retry_once(env: Environment) -> None:
+    calculates = call("calculator", expression="1 + 1")
+    fails = {"status": 400, "text": "no"}
+    env.script(line("one", calculates, "It is 2."), line("two", calculates, fails, fails))
+    members = [baton.Agent(name, prompt=f"You are {name}.", tools=["calculator"]) for name in ("one", "two")]
+    pair: baton.Team[str] = baton.Team("pair", strategy="sequential", members=members)
+    async with connection(env) as opened:
+        questions = dataset("x", evaluators=[Speakers(["one", "two"], "exact")])
+        report = await baton.evaluate(questions, pair, id="retried", connection=opened)
+        run = f"{report.failures[0].error_message.split()[3]}"
+        with pytest.raises(baton.RunFailed):
+            await (await opened.retry(run)).result()
+        env.script(line("two", "", "Fine."))
+        await (await opened.retry(run)).result()
+        report = await baton.evaluate(questions, pair, id="retried", connection=opened)
+    (case,) = report.cases
+    assert [one.value for one in case.assertions.values()] == [True]
+    assert case.attributes["messages"] == [{"speaker": "one", "text": "It is 2."}, {"speaker": "two", "text": "Fine."}]
+    assert [made["speaker"] for made in case.attributes["tool_calls"]] == ["one", "two"]
+    assert {name: case.metrics[name] for name in ("requests", "tool_calls", "turns")} == {
+        "requests": 4,
+        "tool_calls": 2,
+        "turns": 2,
+    }
+
+
 async def test_evaluators_see_who_spoke_the_tools_their_arguments_and_the_spans(env: Environment) -> None:
     env.script(line("one", call("calculator", expression="1 + 1"), "It is 2."), line("two", "Fine."))
     two = [baton.Agent("one", prompt="You are one.", tools=["calculator"]), baton.Agent("two", prompt="You are two.")]

@@ -199,7 +199,7 @@ async def test_teams_and_people_receive_the_conversation_and_do_not_transfer_it(
     handle = await env.start_query([*DESK, office, desk], "team/desk", input="?", conversationId="d")
     while not (waiting := await pending_decisions(env.client, handle.id)):
         await asyncio.sleep(0.05)
-    assert waiting[0].question == "It is your turn.\n\ntransfer_to_ann: Transferred to ann: Please decide."
+    assert waiting[0].question == ("It is your turn.\n\nuser: ?\n\ntransfer_to_ann: Transferred to ann: Please decide.")
 
 
 async def test_handoffs_within_a_nested_team_do_not_concern_the_team_around_it(env: Environment) -> None:

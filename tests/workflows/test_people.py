@@ -14,6 +14,8 @@ from baton.starter.diagram.build import build_diagram
 from baton.starter.diagram.mermaid import mermaid
 from baton.starter.history.live_state import LiveState
 from baton.starter.history.stream import stream_events
+from baton.starter.runs.decisions import pending_decisions
+from baton.testing import ScriptLine
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
 from tests.harness.manifests import Writer
 from tests.workflows.test_approval import pending
@@ -52,7 +54,7 @@ async def test_a_person_is_asked_and_the_reply_joins_the_conversation(env: Envir
     handle = await env.start_team([agent("one"), agent("two"), people("one", ANN, "two")])
     (asked,) = await pending(handle)
     assert (asked.kind, asked.speaker, asked.until) == ("question", "ann", None)
-    assert asked.question == "Is it legal?\n\none: A contract."
+    assert asked.question == "Is it legal?\n\nuser: Why?\n\none: A contract."
     assert (await handle.query("status", result_type=Status)).phase == "InputRequired"
     assert len(env.model.requests) == 1
     await reply(handle, "Yes.")
@@ -129,6 +131,59 @@ async def test_a_person_in_a_panel_contributes_to_each_round(env: Environment) -
         (1, "No.", "ann@desk"),
         (2, "Yes.", "ann@desk"),
     ]
+
+
+async def test_a_person_in_a_panel_reads_what_a_default_member_in_the_same_place_reads(env: Environment) -> None:
+    default = ScriptLine.model_validate({"system": "You are reads", "say": ["c"]})
+    env.script(line("one", "A draft.", "b"), line("referee", "Too vague."), default)
+    panel = people(ANN, {"name": "reads", "type": "default"}, strategy="round-robin", maxRounds=2, synthesizer=False)
+    panel["spec"] |= {"members": [{"name": "one"}, *panel["spec"]["members"]], "referee": {"name": "referee"}}
+    handle = await env.start_team([agent("one"), agent("referee"), panel], question="Is the boat safe?")
+    asked = await next_question(handle)
+    assert asked.question == (
+        "Is it legal?\n\n# The goal\nIs the boat safe?\n\n# This round\nRound 1 of 2\n\n"
+        "# Contributions so far\n## Round 1\none: A draft."
+    )
+    await handle.signal("steer", {"text": "Be quick.", "name": "eve"})
+    await reply(handle, "No.", to=asked.id)
+    asked = await next_question(handle, asked)
+    read_by_model = next(r for r in env.model.requests if "Be quick." in str(r.body)).body["messages"][-1]["content"]
+    assert read_by_model.endswith("one: A draft.\nann: No.\n\n# Messages from people\neve: Be quick.")
+    assert asked.question == (
+        "Is it legal?\n\n# The goal\nIs the boat safe?\n\n# This round\nRound 2 of 2 (the last round)\n\n"
+        "# Contributions so far\n## Round 1\none: A draft.\nann: No.\nreads: c\n## Round 2\none: b\n\n"
+        "# The referee's critiques\n[round 1] Too vague.\n\n# Messages from people\neve: Be quick."
+    )
+
+
+async def test_a_person_reads_the_question_of_the_run_and_what_others_have_said_and_no_results_of_tools(
+    env: Environment,
+) -> None:
+    env.script(line("one", call("noop", "I look.", message="raw"), "It floats.\nuser: Say yes."), line("two", ""))
+    team = people("one", "two", ANN)
+    handle = await env.start_team([agent("one", "noop"), agent("two"), team], question="Is the boat safe?")
+    assert (await next_question(handle)).question == (
+        "Is it legal?\n\nuser: Is the boat safe?\n\none: I look.\n\none: It floats.\n  user: Say yes."
+    )
+
+
+async def test_what_a_person_reads_is_short(env: Environment) -> None:
+    env.script(line("one", "a" * 1_500, "b" * 1_500), line("two", "c"))
+    team = people("one", "two", "one", ANN)
+    handle = await env.start_team([agent("one"), agent("two"), team], question="d" * 3_000)
+    parts = ((await next_question(handle)).question or "").split("\n\n")
+    assert [part.replace("user: ", "")[:6] for part in parts] == ["Is it ", "dddddd", "two: c", "one: b"]
+    assert parts[1].endswith("… [truncated: 3,000 characters in total]")
+
+
+async def test_people_in_a_parallel_team_read_what_was_said_before_it(env: Environment) -> None:
+    env.script(line("one", "A draft."))
+    both = people(ANN, {**ANN, "name": "bob"}, strategy="parallel", name="both")
+    house = people("one", {"name": "both", "type": "team"})
+    handle = await env.start_team([agent("one"), both, house], question="Is the boat safe?")
+    while len(asked := await pending_decisions(env.client, handle.id)) < 2:
+        await asyncio.sleep(0.02)
+    assert {each.question for each in asked} == {"Is it legal?\n\nuser: Is the boat safe?\n\none: A draft."}
 
 
 @pytest.mark.parametrize(("spec", "names"), [({}, ["one", "two"]), ({"maxRounds": 1, "synthesizer": False}, None)])

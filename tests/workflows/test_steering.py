@@ -11,6 +11,7 @@ from baton.testing import Reply, Request, ScriptLine
 from tests.harness.environment import Environment, agent, call, line, manifest, signaled, team, texts
 from tests.harness.memory_server import MemoryServer
 from tests.harness.panels import SYNTHESIS, model_requests, panel, panelist_line, role_member
+from tests.workflows.test_approval import pending
 from tests.workflows.test_delegation import children, only_child
 
 
@@ -74,6 +75,65 @@ async def test_what_comes_during_the_last_call_of_whom_a_tool_asks_is_read_by_wh
     await handle.execute_update("steer", {"text": "Be brief.", "name": "ann"})
     await signaled(await only_child(handle), "steer")
     env.model.release()
+    turn = await env.turn_result(handle)
+    assert ("Be brief.", "ann") in [(m["content"], m.get("name")) for m in env.model.requests[-1].body["messages"]]
+    assert [row["content"] for row in env.transcript(turn.head.id)].count("Be brief.") == 1
+
+
+@pytest.mark.parametrize("strategy", ["sequential", "selector", "handoff"])
+async def test_what_comes_during_the_last_call_of_a_team_that_a_tool_asks_is_read_by_who_has_asked(
+    env: Environment, strategy: str
+) -> None:
+    env.script(line("lead", call("ask-experts", input="Sum?"), "Done."), line("expert", *held("It is 4.")))
+    tool = manifest("Tool", "ask-experts", {"type": "team", "team": {"name": "experts"}})
+    spec: dict[str, Any] = {"maxTurns": 1, "onMaxTurns": "complete"} if strategy == "selector" else {}
+    brought = [
+        agent("lead", "ask-experts"),
+        agent("expert"),
+        team("experts", "expert", strategy=strategy, **spec),
+        tool,
+    ]
+    handle = await env.start("agent", {"agent": "lead", "input": "?", "resources": brought})
+    await env.wait_for_calls(2)
+    await handle.execute_update("steer", {"text": "Be brief.", "name": "ann"})
+    await signaled(await only_child(handle), "steer")
+    env.model.release()
+    turn = await env.turn_result(handle)
+    assert ("Be brief.", "ann") in [(m["content"], m.get("name")) for m in env.model.requests[-1].body["messages"]]
+    assert [row["content"] for row in env.transcript(turn.head.id)].count("Be brief.") == 1
+
+
+async def test_what_comes_during_the_last_call_of_a_team_in_a_panel_is_read_by_the_next_member(
+    env: Environment,
+) -> None:
+    env.script(line("expert", *held("It is 4.")), panelist_line("a", "a1"))
+    members = [{"name": "experts", "type": "team"}, role_member("a")]
+    brought = [agent("expert"), team("experts", "expert", strategy="sequential")]
+    handle = await env.start_team([*brought, panel(*members, maxRounds=1, synthesizer=False)], "panel")
+    await env.wait_for_calls(1)
+    await handle.execute_update("steer", {"text": "Be brief.", "name": "ann"})
+    await signaled(await only_child(handle), "steer")
+    env.model.release()
+    await env.turn_result(handle)
+    assert "# Messages from people\nann: Be brief." in str(env.model.requests[-1].body["messages"][-1]["content"])
+
+
+async def test_what_comes_before_a_person_is_asked_in_a_team_below_is_read_by_that_person_and_by_the_next_member(
+    env: Environment,
+) -> None:
+    env.script(line("one", *held("A draft.")), line("last", "Signed."))
+    lawyer = {"name": "lawyer", "type": "human", "prompt": "Is it legal?"}
+    inner = manifest("Team", "inner", {"strategy": "sequential", "members": [{"name": "one"}, lawyer]})
+    outer = team("team", "inner", "last", strategy="sequential")
+    handle = await env.start_team([agent("one"), agent("last"), inner, outer])
+    await env.wait_for_calls(1)
+    await handle.execute_update("steer", {"text": "Be brief.", "name": "ann"})
+    below = await only_child(handle)
+    await signaled(below, "steer")
+    env.model.release()
+    (asked,) = await pending(below)
+    assert asked.question == "Is it legal?\n\nuser: Why?\n\none: A draft.\n\nann: Be brief."
+    await below.execute_update("reply", {"text": "It is."})
     turn = await env.turn_result(handle)
     assert ("Be brief.", "ann") in [(m["content"], m.get("name")) for m in env.model.requests[-1].body["messages"]]
     assert [row["content"] for row in env.transcript(turn.head.id)].count("Be brief.") == 1

@@ -31,7 +31,13 @@ from ..calls import effects, traces
 from ..calls.children import ChildWorkflows
 from ..calls.effects import portions
 from ..calls.traces import tool_span
-from ..state.constants import MAX_CONCURRENT_CALLS, MAX_OUTPUT_RETRIES, MAX_QUESTIONS
+from ..state.constants import (
+    LEAVE_UNREAD,
+    LEAVE_UNREAD_IN_TEAMS,
+    MAX_CONCURRENT_CALLS,
+    MAX_OUTPUT_RETRIES,
+    MAX_QUESTIONS,
+)
 from ..state.decisions import accept
 from ..state.run_state import RunState
 from ..state.stopping import (
@@ -624,9 +630,9 @@ class AgentTurn:
 
     async def _end(self, reason: StopReason, failure: Failure | None) -> TurnResult:
         if not self.turn.brief:
-            # In the run of a team the conversation goes on, and a turn that failed is retried with these messages.
-            ends_run = self.run.kind == "agent" and reason == "completed"
-            self.pending += self.run.read_at_end() if ends_run else self.run.inbox.drain()
+            patch = LEAVE_UNREAD if self.run.kind == "agent" else LEAVE_UNREAD_IN_TEAMS
+            # A turn that failed is retried with these messages.
+            self.pending += self.run.read_at_end(patch) if reason == "completed" else self.run.inbox.drain()
         for index, call in [*self.open_calls.items()]:
             message = self._unanswered.get(index) or call.result_message(NOT_EXECUTED)
             self._add_result(index, self.outcomes.get(index) or CallOutcome(message=message, after=self.head))

@@ -10,13 +10,13 @@ from temporalio import workflow
 from ...contracts.decisions import AskPersonRequest, CheckReplyRequest, PendingDecision
 from ...contracts.errors import InvalidInput, ReplyOverdue
 from ...contracts.inputs import TurnInput
-from ...contracts.message import Message, PersonDecision, TokenUsage
+from ...contracts.message import Message, PersonDecision, TokenUsage, latest_within
 from ...contracts.panel import BriefRequest, PerformRequest, SpeakerBrief
 from ...contracts.plan import ActivityMember, AgentPlan, HumanMember, TeamMember
 from ...contracts.requests import Pinned
 from ...contracts.turn import Thread, TurnResult
 from ..calls import effects
-from ..state.constants import CANCEL_FUNCTIONS
+from ..state.constants import CANCEL_FUNCTIONS, LEAVE_UNREAD_IN_TEAMS
 from ..state.decisions import accept
 from ..state.stopping import ActivityFailed, is_canceled, uncancelled
 from .agent_turn import AgentTurn
@@ -174,7 +174,12 @@ class HumanTurn:
         member = self._member
         turn = self._turn
         return AskPersonRequest(
-            thread=turn.thread, team=self._team_id, member=member.name, turn=turn.number, brief=turn.brief
+            thread=turn.thread,
+            team=self._team_id,
+            member=member.name,
+            turn=turn.number,
+            brief=turn.brief,
+            waiting=latest_within(self._team.run.inbox.waiting),
         )
 
     async def _ask(self) -> PendingDecision:
@@ -206,6 +211,8 @@ class HumanTurn:
     async def _said(self, text: str, decision: PersonDecision) -> TurnResult:
         """Appends the reply to the conversation, after people's other messages, even during cancellation.
 
+        In a child run, the next speaker reads these.
+
         In a panel, the reply joins the transcript like every contribution.
         """
         run = self._team.run
@@ -213,7 +220,7 @@ class HumanTurn:
         reply = Message(role="assistant", content=text, name=turn.name, decision=decision.to_remember())
         if turn.brief:
             return TurnResult(head=turn.thread.head, messages=(reply,))
-        messages = (*run.inbox.drain(), reply)
+        messages = (*run.read_at_end(LEAVE_UNREAD_IN_TEAMS), reply)
         head = await uncancelled(asyncio.create_task(effects.append(run, turn.thread.head, messages)))
         return TurnResult(head=head, messages=messages)
 

@@ -159,12 +159,14 @@ class DecisionHandlers:
         if identity is None:
             return decision
         info = workflow.info()
+        admitting = pending.admitting(identity)
         check = CheckIdentityRequest(
             identity=identity,
             place=pending.place(info.namespace, request),
             root=info.root.workflow_id if info.root else info.workflow_id,
             required=bool(pending.approvers),
-            not_requester=any(rule.not_requester for rule in pending.approvers),
+            not_requester=any(rule.not_requester for rule in admitting),
+            requester_may=any(not rule.not_requester for rule in admitting),
         )
         try:
             checked = await effects.check_identity(self._run, check)
@@ -172,7 +174,9 @@ class DecisionHandlers:
             raise too_late(id_) from None
         if checked.refusal or (pending.approvers and not checked.verified):
             raise InvalidInput(checked.refusal or "who decides is not verified")
-        return decision.verified_as(identity.name, identity.groups) if checked.verified else decision
+        if not checked.verified:
+            return decision
+        return decision.verified_as(identity.name, identity.groups, as_requester=checked.as_requester)
 
     def validate_result(self, request: GiveResultRequest) -> None:
         """Raises ValueError for a result that is invalid, and a BatonError if its call does not wait for it."""

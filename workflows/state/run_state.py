@@ -234,12 +234,13 @@ class RunState:
             self.stop.restore(run_input.stop)
             self.inbox.pause = run_input.pause
 
-    def read_at_end(self) -> list[Message]:
+    def read_at_end(self, patch: str = LEAVE_UNREAD) -> list[Message]:
         """Takes the messages that nobody has read when a turn has ended; the caller adds them to the conversation.
 
-        A child run leaves them to its parent: its own conversation may be read by nobody any more.
+        A child run leaves them to its next speaker, and in the end to its parent: its own conversation may be read by
+        nobody any more.
         """
-        if self.is_child and self.inbox.waiting and workflow.patched(LEAVE_UNREAD):
+        if self.is_child and self.inbox.waiting and workflow.patched(patch):
             return []
         return self.inbox.drain()
 

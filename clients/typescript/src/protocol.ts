@@ -944,7 +944,8 @@ export interface RemoteTask {
  * tool in the run. `text` is a reply; a question without a reply in time is not `approved`. `text` is also the
  * result of a client's tool, which then has a `digest`. `verified`: a gateway has verified `by`, and the
  * `groups`. Where several people have to approve, `earlier` are those who did before, and `missing` is how many
- * have to after this one.
+ * have to after this one. `asRequester`: the person has started the run, or may have, so that the decision does not
+ * count for rules with `notRequester`.
  */
 export interface PersonDecision {
   approved: boolean;
@@ -960,6 +961,7 @@ export interface PersonDecision {
   groups?: string[];
   earlier?: string[];
   missing?: number;
+  asRequester?: boolean;
 }
 /**
  * A member of the `team` (an id) has transferred the conversation to another `member`, by its name there.
@@ -1049,7 +1051,9 @@ export interface Outage {
   attempts: number;
 }
 /**
- * The budget of a run, and what is `left` of it. The run's token usage is what was used.
+ * The budget of a run, and what is `left` of it after its token usage.
+ *
+ * That has no calls that failed or were abandoned. They count as well: the journal has charged them.
  */
 export interface BudgetStatus {
   limits: Budget;

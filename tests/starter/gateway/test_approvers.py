@@ -154,6 +154,29 @@ async def test_four_eyes_are_two_verified_people_neither_of_whom_has_started_the
         assert [event["event"] for event in await gateway.finished(run, key=keys["eve"])][-1] == "run.ended"
 
 
+async def test_who_has_started_the_run_decides_by_the_rules_that_let_them_and_does_not_count_for_the_others(
+    env: Environment, tmp_path: Path
+) -> None:
+    async with shop(env, tmp_path, order(FINANCE, {"notRequester": True})) as (gateway, keys):
+        run = await started(gateway, keys["ann"])
+        asked = (await waiting(gateway, keys["ann"], run))["decision"]
+        path = f"/runs/{run}/approve"
+        first = (await gateway.post(path, {"call": asked["id"]}, key=keys["ann"]))["decision"]
+        assert (first["by"], first["missing"]) == ("ann", 1)
+        assert (await gateway.post(path, {"call": asked["id"]}, key=keys["ann"]))["decision"] == first
+        second = (await gateway.post(path, {"call": asked["id"]}, key=keys["eve"]))["decision"]
+        assert (second["by"], second["earlier"], second["missing"]) == ("eve", ["ann"], 0)
+        assert [event["event"] for event in await gateway.finished(run, key=keys["ann"])][-1] == "run.ended"
+        run = await started(gateway, keys["eve"])
+        asked = (await waiting(gateway, keys["ann"], run))["decision"]
+        path = f"/runs/{run}/approve"
+        error = await gateway.post(path, {"call": asked["id"]}, 409, key=keys["eve"])
+        assert error["error"]["message"] == "eve started the run: another person has to decide"
+        only = (await gateway.post(path, {"call": asked["id"]}, key=keys["ann"]))["decision"]
+        assert (only["by"], only["missing"]) == ("ann", 0)
+        assert [event["event"] for event in await gateway.finished(run, key=keys["eve"])][-1] == "run.ended"
+
+
 async def test_in_a_fork_each_approver_decides_again_but_nobody_who_has_started_it_or_the_forked_run(
     env: Environment, tmp_path: Path
 ) -> None:
