@@ -101,11 +101,11 @@ PAUSE_BEFORE_MEMBERS = "pause-before-members"
 LEAVE_UNREAD = "leave-unread"
 """Patch: what no member of a child run has read when it ends is left to the parent, where others may read it."""
 
-CONCLUDE_CANCELED = "conclude-canceled"
-"""Patch: a panel that is canceled delivers what it has so far, as one that is terminated does."""
-
 LEAVE_UNREAD_IN_TEAMS = "leave-unread-in-teams"
 """Patch: so is what the members who take their turns in the run of a team have not read."""
+
+CONCLUDE_CANCELED = "conclude-canceled"
+"""Patch: a panel that is canceled delivers what it has so far, as one that is terminated does."""
 
 UNNOTICED_ABSENCE = timedelta(minutes=1)
 """The time until the first failure of a call from which that, and not the start of the call, begins an outage."""
