@@ -447,14 +447,12 @@ class Conversations:
         ``write`` gets the head, and what it has to call in its transaction after it has written the rows. So a deletion
         of the conversation, as by ``forget``, either sees these rows or is noticed: then ``write`` is called again.
         """
-        while True:
-            head = await self.head(conversation)
+
+        async def attempt(head: Head) -> T:
             check = partial(self._heads.check, conversation=conversation, expected=head) if head.id else None
-            try:
-                return await write(head, check)
-            except JournalLost:
-                if await self.head(conversation) == head:
-                    raise
+            return await write(head, check)
+
+        return await self._from_head(conversation, attempt)
 
     async def add(
         self, conversation: ConversationPlan, before: Head, items: Sequence[ConversationItem], key: str
@@ -463,13 +461,25 @@ class Conversations:
 
         ``key`` is the idempotency key: items added by an earlier attempt are not added again.
         """
-        while True:
-            current = await self.head(conversation)
+
+        async def attempt(current: Head) -> bool:
             if await self._is_added(current, before, items, key):
-                return
+                return True
             head = await self._journal.append(current, items, f"{key}/{_place(current.id)}")
-            if await self._heads.move(conversation, current, head):
-                return
+            return await self._heads.move(conversation, current, head)
+
+        while not await self._from_head(conversation, attempt):
+            pass
+
+    async def _from_head(self, conversation: ConversationPlan, attempt: Callable[[Head], Awaitable[T]]) -> T:
+        """Goes on from the head, and again if it was moved or forgotten: its rows may have been deleted meanwhile."""
+        while True:
+            head = await self.head(conversation)
+            try:
+                return await attempt(head)
+            except JournalLost:
+                if await self.head(conversation) == head:
+                    raise
 
     async def delete(self, conversation: ConversationPlan) -> bool:
         """Deletes a conversation; returns whether it existed. Its messages are deleted when the journal is pruned."""

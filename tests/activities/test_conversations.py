@@ -8,6 +8,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -252,6 +253,29 @@ async def test_a_query_whose_conversation_goes_on_before_its_question_reads_that
     await first.end()
     await second.begin()
     assert await begun(journal, new, second.end) == ["a?", "a!", "b?", "b!", f"asked by {new}"]
+
+
+async def test_a_query_whose_conversation_is_pruned_while_it_ends_is_kept(
+    journal: Journal, journal_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pruning = await Journal.open(journal_url, "default")
+    old, new = uuid.uuid4(), uuid.uuid4()
+    await begun(journal, new)
+    await begun(pruning, old)
+    await remember(pruning, old)
+    append = journal.append
+
+    async def prune_and_append(*arguments: Any) -> Head:
+        monkeypatch.undo()
+        assert await forget(pruning.database.engine, "default", {f"{old}"})
+        await delete_runs(pruning.database.engine, {f"{old}"})
+        journal._rows.clear()  # as in another worker
+        return await append(*arguments)
+
+    monkeypatch.setattr(journal, "append", prune_and_append)
+    await remember(journal, new)
+    assert await contents(journal) == [f"asked by {new}"]
+    await pruning.close()
 
 
 @pytest.mark.parametrize("look", [1, 2])
