@@ -14,7 +14,7 @@ import dataclasses
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-from temporalio.client import ClientConfig
+from temporalio.client import Client, ClientConfig
 from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import ReplayerConfig, Worker, WorkerConfig, WorkflowRunner
@@ -28,6 +28,7 @@ from .activities.runtime.settings import Settings
 from .activities.runtime.start_checks import (
     check_manifests,
     check_manifests_once_listed,
+    manifests_digest,
     worker_identity,
 )
 from .activities.runtime.worker_process import run_all
@@ -51,6 +52,7 @@ from .temporal.converter import data_converter_beside
 from .temporal.encryption import ChainedCodec as ChainedCodec
 from .temporal.encryption import EncryptionCodec as EncryptionCodec
 from .temporal.personal_data import RedactHook, redact_setting
+from .temporal.worker_connection import WorkerConnection
 from .worker import log, open_worker_parts, sdk_worker, warn_of_missing
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOW, WORKFLOWS
 from .workflows.run.tracing import TracedWorkflows
@@ -105,10 +107,14 @@ class BatonPlugin(SimplePlugin):
         parts = _LateParts({**self._environment, "BATON_TASK_QUEUE": config["task_queue"]})
         client = for_baton(config["client"], self._environment)
         in_journal = JournalStorageDriver(parts.open_database)
-        config["client"] = with_external_storage(client, *storage_drivers(self._environment, in_journal))
+        parts.connection = WorkerConnection(client.service_client)
+        parts.client = parts.connection.of(
+            with_external_storage(client, *storage_drivers(self._environment, in_journal))
+        )
+        config["client"] = parts.client
         identity = config.get("identity")
         own = worker_identity(client, self._own.catalog)
-        config["identity"] = f"{identity}/{own.rpartition('/')[2]}" if identity else own
+        parts.identity = config["identity"] = f"{identity}/{manifests_digest(own)}" if identity else own
         deployment = config.get("deployment_config")
         is_versioned = deployment is not None and deployment.use_worker_versioning
         config["workflows"] = [*config.get("workflows", ()), *(VERSIONED_WORKFLOWS if is_versioned else WORKFLOWS)]
@@ -154,9 +160,10 @@ class BatonPlugin(SimplePlugin):
     async def _run_checked(self, worker: Worker, begin: Callable[[Worker], Awaitable[None]]) -> None:
         config = worker.config(active_config=True)
         parts = _late_parts(config)
-        await check_manifests(config["client"], parts.settings, self._own.catalog)
+        parts.connection.follow(worker)
+        await check_manifests(parts.client, parts.settings, parts.identity)
         async with self._opened(parts, config):
-            check = check_manifests_once_listed(worker.client, parts.settings, self._own.catalog)
+            check = check_manifests_once_listed(parts.client, parts.settings, parts.identity)
             checking = asyncio.create_task(check)
             ending = asyncio.create_task(_shut_down_after_failure(worker, checking))
             try:
@@ -170,15 +177,13 @@ class BatonPlugin(SimplePlugin):
     @contextlib.asynccontextmanager
     async def _opened(self, parts: "_LateParts", config: WorkerConfig) -> AsyncIterator[None]:
         """Opens the parts of a worker, and runs workers of the task queues of models that have a rate."""
-        identity = config["identity"]
-        assert identity, "configure_worker has set it"
-        worker_parts = open_worker_parts(config["client"], self._own, parts.environment, self._functions)
+        worker_parts = open_worker_parts(parts.client, parts.identity, self._own, parts.environment, self._functions)
         async with worker_parts as (shared, _, own):
             parts.journal = shared.journal
             parts.others = own.of_activities
             parts.take_spans = own.take_spans
             limited = [
-                sdk_worker(shared, identity, queue, parts.settings, own.activities, own.interceptors)
+                sdk_worker(shared, parts.identity, queue, parts.settings, own.activities, own.interceptors)
                 for queue in parts.settings.worker_queues()
                 if queue.name != config["task_queue"]
             ]
@@ -187,8 +192,12 @@ class BatonPlugin(SimplePlugin):
             await warn_of_missing(
                 self._own, own, parts.settings, activities=_activity_types(config), workflows=_workflow_types(config)
             )
-            async with run_all(limited, parts.settings.graceful_shutdown_seconds):
-                yield
+            leading = asyncio.create_task(parts.connection.lead(limited))
+            try:
+                async with run_all(limited, parts.settings.graceful_shutdown_seconds):
+                    yield
+            finally:
+                leading.cancel()
 
 
 async def _shut_down_after_failure(worker: Worker, checking: "asyncio.Task[None]") -> None:
@@ -199,7 +208,14 @@ async def _shut_down_after_failure(worker: Worker, checking: "asyncio.Task[None]
 
 
 class _LateParts(PartsByRun):
-    """What a worker gets when it runs: the journal, Baton's activities, and the span processor."""
+    """What a worker gets when it runs: the journal, Baton's activities, and the span processor.
+
+    ``client`` is Baton's, with the ``connection`` of the worker's client, and ``identity`` that of the worker.
+    """
+
+    connection: WorkerConnection
+    client: Client
+    identity: str
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         super().__init__()

@@ -114,9 +114,9 @@ async def run_worker(
     ``outside`` answers the calls of runs in place of models, tools and remote agents.
     """
     settings = Settings.of(environment)
-    opened = open_worker_parts(client, own, environment, functions, outside)
+    identity = worker_identity(client, own.catalog)
+    opened = open_worker_parts(client, identity, own, environment, functions, outside)
     async with opened as (shared, journal_identity, parts):
-        identity = worker_identity(shared.client, own.catalog)
         workers = [
             sdk_worker(shared, identity, queue, settings, parts.activities, parts.interceptors)
             for queue in settings.worker_queues()
@@ -146,6 +146,7 @@ async def run_worker(
 @contextlib.asynccontextmanager
 async def open_worker_parts(
     client: Client,
+    identity: str,
     own: Loaded,
     environment: Mapping[str, str],
     functions: Sequence[Function] = (),
@@ -153,15 +154,15 @@ async def open_worker_parts(
 ) -> AsyncIterator[tuple["SharedParts", JournalIdentity, "WorkerParts"]]:
     """A context manager for all that a worker needs before it polls: checks the journal, and publishes the manifests.
 
-    Raises SettingsError.
+    ``identity`` is that of the worker in Temporal. Raises SettingsError.
     """
     settings = Settings.of(environment)
     async with open_shared_parts(client, environment) as shared:
-        identity = await check_journal(shared.client, shared.journal.database.engine, settings.task_queue)
-        async with open_parts(shared, identity, own, environment, functions, outside) as parts:
-            await publish_manifests(shared.client, shared.journal, settings, own.catalog)
+        journal_identity = await check_journal(shared.client, shared.journal.database.engine, settings.task_queue)
+        async with open_parts(shared, identity, journal_identity, own, environment, functions, outside) as parts:
+            await publish_manifests(shared.client, shared.journal, settings, identity, own.catalog)
             async with parts.quota_changes.watched():
-                yield shared, identity, parts
+                yield shared, journal_identity, parts
 
 
 @dataclass(frozen=True)
@@ -250,6 +251,7 @@ class WorkerParts:
 @contextlib.asynccontextmanager
 async def open_parts(
     shared: SharedParts,
+    identity: str,
     journal_identity: JournalIdentity,
     own: Loaded,
     environment: Mapping[str, str],
@@ -322,7 +324,7 @@ async def open_parts(
             Discovery(tools, executors, secrets, outside),
             TaskQueues.model_validate(settings.activity_queues),
             inline_manifests=settings.inline_manifests,
-            identity=worker_identity(shared.client, own.catalog),
+            identity=identity,
             name=journal_identity.name,
             attributes=shared.attributes,
             query_ttl=settings.query_ttl_seconds,
@@ -397,6 +399,7 @@ class RunsOfWorker:
     """Registers runs with a worker, each with its own manifests and Secrets."""
 
     shared: SharedParts
+    identity: str
     journal_identity: JournalIdentity
     environment: Mapping[str, str]
     by_run: PartsByRun
@@ -404,7 +407,8 @@ class RunsOfWorker:
     @contextlib.asynccontextmanager
     async def registered(self, run: str, own: Loaded, functions: Sequence[Function]) -> AsyncIterator[None]:
         """Registers the run with that workflow id while the block runs."""
-        async with open_parts(self.shared, self.journal_identity, own, self.environment, functions) as parts:
+        opened = open_parts(self.shared, self.identity, self.journal_identity, own, self.environment, functions)
+        async with opened as parts:
             with self.by_run.registered(run, parts.of_activities):
                 yield
 
@@ -417,16 +421,16 @@ async def run_worker_for_runs(shared: SharedParts, environment: Mapping[str, str
     """
     settings = Settings.of(environment)
     journal_identity = await check_journal(shared.client, shared.journal.database.engine, settings.task_queue)
-    async with open_parts(shared, journal_identity, Loaded(), environment) as parts:
+    identity = worker_identity(shared.client, Catalog())
+    async with open_parts(shared, identity, journal_identity, Loaded(), environment) as parts:
         by_run = PartsByRun()
         of_workflows = [part for part in parts.interceptors if isinstance(part, TracedWorkflows)]
-        identity = worker_identity(shared.client, Catalog())
         workers = [
             sdk_worker(shared, identity, queue, settings, parts.activities, [by_run, *of_workflows])
             for queue in settings.worker_queues()
         ]
         async with run_all(workers, settings.graceful_shutdown_seconds):
-            yield RunsOfWorker(shared, journal_identity, environment, by_run)
+            yield RunsOfWorker(shared, identity, journal_identity, environment, by_run)
 
 
 def sdk_worker(
@@ -496,7 +500,8 @@ async def _work(
 ) -> None:
     client = await connect(address)
     await describe_namespace(client)
-    await check_manifests(client, settings, own.catalog)
+    identity = worker_identity(client, own.catalog)
+    await check_manifests(client, settings, identity)
     async with run_worker(client, own, os.environ, metrics=metrics) as parts:
         log_to_stderr(parts.secrets.redact, settings.log_format, settings.log_level, calls=settings.log_calls)
         leave_out_loaded_objects()
@@ -505,7 +510,7 @@ async def _work(
         await warn_of_missing(own, parts, settings)
         place = (settings.task_queue, client.namespace)
         log.info("Worker started on task queue %s of namespace %s, %s loaded", *place, own.catalog.summary)
-        checking = asyncio.create_task(check_manifests_once_listed(client, settings, own.catalog))
+        checking = asyncio.create_task(check_manifests_once_listed(client, settings, identity))
         stopping = asyncio.create_task(stopped.wait())
         await asyncio.wait([checking, stopping], return_when=asyncio.FIRST_COMPLETED)
         if checking.done():

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from temporalio import activity
 
@@ -410,11 +411,18 @@ class Pin:
                 f"{start.id}: spec.input: messages before the question can't be added to the conversation of a Memory "
                 "with a service: name the conversation, and write only the question"
             )
-        head = request.after or await self._conversation_head(plan)
         if request.after:
             plan = await self._after(request.after, plan)
         catalog = await self._journal.without_personal_data(catalog)
-        rows = await self._journal.begin(catalog, run, head, question, earlier=earlier, namespace=start.namespace)
+        begin = partial(
+            self._journal.begin, catalog, run, question=question, earlier=earlier, namespace=start.namespace
+        )
+        conversation = plan.conversation if isinstance(plan, QueryPlan) else None
+        if conversation and not conversation.remote:
+            stored = Conversations(self._journal)
+            rows = await stored.begin(conversation, lambda head, check: begin(head=head, then=check))
+        else:
+            rows = await begin(head=request.after or Head())
         row = rows[-1]
         before = rows[0].before  # of the first attempt: others may have moved the conversation meanwhile
         thread = Thread(
@@ -476,12 +484,6 @@ class Pin:
         if row is None or row.head != head:
             raise InvalidInput(f"after: the journal has no row {head.id} at depth {head.depth}")
         return plan.without_conversation if isinstance(plan, QueryPlan) else plan
-
-    async def _conversation_head(self, plan: Plan) -> Head:
-        """The head that the question follows: that of the query's conversation, if it is stored in the journal."""
-        if isinstance(plan, QueryPlan) and plan.conversation and not plan.conversation.remote:
-            return await Conversations(self._journal).head(plan.conversation)
-        return Head()
 
     @property
     def _hint(self) -> str:

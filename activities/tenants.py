@@ -150,12 +150,14 @@ class QuotaChanges:
 
     async def tell(self) -> None:
         """Tells the runs whose Quotas have changed. Raises JournalUnavailable and JournalLost."""
-        for name in await self._waits.tenants():
-            tenant = await self._meters.tenant(name)
+        waiting_tenants = await self._waits.tenants()
+        for name, tenant in (await self._meters.tenants(waiting_tenants)).items():
             digest = tenant.digest if tenant else ""
             if new := [*self._meters.new_quotas(name, digest)]:
                 await self._waits.note_new(name, new)
                 self._meters.forget_new(name, new)
+            elif all(digest in digests for digests in waiting_tenants[name]):
+                continue
             waiting = await self._waits.to_tell(name, digest)
             for start in range(0, len(waiting), TOLD_AT_ONCE):
                 told = list[KnownRun]()

@@ -7,11 +7,12 @@ retried activity writes nothing new.
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from cachetools import LRUCache
-from sqlalchemy import ColumnElement, Table, delete, or_, select
+from sqlalchemy import ColumnElement, Connection, Table, delete, or_, select
 
 from ..contracts.errors import JournalLost, JournalUnavailable
 from ..contracts.message import Head, Message, Quote, RowRange, openai_form
@@ -37,6 +38,8 @@ PAGE_SIZE = 100
 """Rows that are read at once, backwards from the last one."""
 
 NO_KEYS = Keys()
+
+T = TypeVar("T")
 
 
 class Journal:
@@ -98,13 +101,15 @@ class Journal:
         *,
         earlier: Sequence[Message] = (),
         namespace: str | None = None,
+        then: Work[None] | None = None,
     ) -> list[Row]:
         """Stores a ``prepared`` catalog until ``run`` is pruned, appends a question after a head, and returns its row.
 
         ``namespace`` is that of the manifest with which the run begins: it decides how long its rows are retained.
         The question is the row ``run/1``, regardless of the activity that writes it. ``earlier`` messages of the same
         input precede it, in the result too, as the rows ``run/1/0``, ``run/1/1`` and so on. Existing rows are returned
-        unchanged: an earlier attempt may have appended them after another head.
+        unchanged: an earlier attempt may have appended them after another head. ``then`` is called in the same
+        transaction.
         """
         columns = await in_thread_if_long(len(catalog.canonical), lambda: self.encryption.encrypt_catalog(catalog))
         *earlier, question = await self.redacted([*earlier, question])
@@ -113,7 +118,7 @@ class Journal:
         # In this order, a concurrent prune deletes nothing that is needed.
         use = self._use(run, str(columns["sha"]), namespace)
         pinned: Rows = (schema.catalogs, [columns])
-        is_new = await self._write(rows, use, pinned)
+        is_new = await self._write(rows, use, pinned, then=then, atomic=then is not None)
         self._catalogs[str(columns["sha"])] = catalog
         return [self._cache(row) for row in rows] if is_new else await self._with_earlier(await self.row(rows[-1].id))
 
@@ -394,6 +399,12 @@ class _Heads:
             await self._database.run(move_conversation(self._database.engine.dialect, self._table, key, expected, head))
         )
 
+    def check(self, connection: Connection, conversation: ConversationPlan, expected: Head) -> None:
+        """Keeps a conversation at a head until the transaction ends. Raises JournalLost if it is no longer there."""
+        here = (*self.where(conversation), self._table.c.head == expected.id)
+        if connection.execute(select(self._table.c.id).where(*here).with_for_update(read=True)).first() is None:
+            raise journal_lost(f"the conversation {conversation.id} up to {expected.id}")
+
     def _key(self, conversation: ConversationPlan) -> dict[str, str]:
         return {"temporal_namespace": self._database.namespace, **conversation.key}
 
@@ -428,6 +439,21 @@ class Conversations:
         """The head of a conversation; an empty head if it does not exist yet."""
         return await self._heads.read(conversation)
 
+    async def begin(
+        self, conversation: ConversationPlan, write: Callable[[Head, Work[None] | None], Awaitable[T]]
+    ) -> T:
+        """Writes a query's first rows after the head of a conversation; an empty head if it does not exist yet.
+
+        ``write`` gets the head, and what it has to call in its transaction after it has written the rows. So a deletion
+        of the conversation, as by ``forget``, either sees these rows or is noticed: then ``write`` is called again.
+        """
+
+        async def attempt(head: Head) -> T:
+            check = partial(self._heads.check, conversation=conversation, expected=head) if head.id else None
+            return await write(head, check)
+
+        return await self._from_head(conversation, attempt)
+
     async def add(
         self, conversation: ConversationPlan, before: Head, items: Sequence[ConversationItem], key: str
     ) -> None:
@@ -435,13 +461,25 @@ class Conversations:
 
         ``key`` is the idempotency key: items added by an earlier attempt are not added again.
         """
-        while True:
-            current = await self.head(conversation)
+
+        async def attempt(current: Head) -> bool:
             if await self._is_added(current, before, items, key):
-                return
+                return True
             head = await self._journal.append(current, items, f"{key}/{_place(current.id)}")
-            if await self._heads.move(conversation, current, head):
-                return
+            return await self._heads.move(conversation, current, head)
+
+        while not await self._from_head(conversation, attempt):
+            pass
+
+    async def _from_head(self, conversation: ConversationPlan, attempt: Callable[[Head], Awaitable[T]]) -> T:
+        """Goes on from the head, and again if it was moved or forgotten: its rows may have been deleted meanwhile."""
+        while True:
+            head = await self.head(conversation)
+            try:
+                return await attempt(head)
+            except JournalLost:
+                if await self.head(conversation) == head:
+                    raise
 
     async def delete(self, conversation: ConversationPlan) -> bool:
         """Deletes a conversation; returns whether it existed. Its messages are deleted when the journal is pruned."""

@@ -18,7 +18,6 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, d
 from . import schema
 from .engine import Engine
 from .quotas import database_time, delete_ended_periods, release_bookings
-from .rows import insert_missing
 from .schema import RUN_COLUMNS, SHARED, run_of
 
 BATCH_SIZE = 500
@@ -125,9 +124,6 @@ def connected_runs(connection: Connection, namespace: str, runs: Collection[str]
 ENDING = (schema.conversations, schema.copies)
 """Tables with the heads of conversations: a row whose messages are deleted has to be forgotten before them."""
 
-Forgotten = dict[Table, list[dict[str, Any]]]
-"""The rows of these tables that were deleted."""
-
 
 class ContinuedError(Exception):
     """Another run continues messages that were about to be deleted."""
@@ -144,41 +140,24 @@ async def forget(
     """Forgets what ends with messages of these runs, before the messages are deleted; a query then begins anew.
 
     Returns False, with nothing forgotten, if another run continues the messages. ``first`` is called in the same
-    transaction. The runs may be found long before: what has continued them since is seen here.
+    transaction. The runs may be found long before: what has continued them since is seen here. A query that has read
+    where the conversation ends, and has not written its question yet, notices it: see ``Conversations.begin``.
     """
 
-    def execute(connection: Connection) -> Forgotten:
+    def execute(connection: Connection) -> None:
         if first:
             first(connection)
-        forgotten = {table: _forget(connection, table, runs) for table in tables}
+        for table in tables:
+            for some in _batches(runs):
+                connection.execute(delete(table).where(run_of(table.c.head).in_(some)))
         if runs_after(connection, namespace, runs):
             raise ContinuedError  # the transaction is rolled back
-        return forgotten
 
     try:
-        forgotten = await engine.run_in_transaction(execute)
+        await engine.run_in_transaction(execute)
     except ContinuedError:
         return False
-    if not await engine.run(partial(runs_after, namespace=namespace, runs=runs)):
-        return True
-    # By a query that had read where the conversation ends before that was forgotten.
-    await engine.run_in_transaction(partial(_remember_again, forgotten=forgotten))
-    return False
-
-
-def _forget(connection: Connection, table: Table, runs: Collection[str]) -> list[dict[str, Any]]:
-    forgotten: list[dict[str, Any]] = []
-    for some in _batches(runs):
-        own = delete(table).where(run_of(table.c.head).in_(some))
-        forgotten += [dict(row) for row in connection.execute(own.returning(*table.c)).mappings()]
-    return forgotten
-
-
-def _remember_again(connection: Connection, forgotten: Forgotten) -> None:
-    """Takes back that they were forgotten, unless others have begun anew."""
-    for table, rows in forgotten.items():
-        if rows:
-            connection.execute(insert_missing(connection.dialect.name, table), rows)
+    return True
 
 
 def runs_of_conversation(connection: Connection, namespace: str, conversation: str) -> dict[str, set[str]]:

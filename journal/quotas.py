@@ -446,6 +446,10 @@ class QuotaWait(NamedTuple):
         connection.execute(upsert_wait(connection.dialect.name, row))
 
 
+Digests = tuple[str, str]
+"""The digests of the Quotas with which runs began to wait, and of those of which they were told last."""
+
+
 class QuotaWaits:
     """The runs that wait for a Quota, of the workers of a task queue."""
 
@@ -460,16 +464,20 @@ class QuotaWaits:
         """Records that a run waits for so many seconds at most, before it asks again by itself."""
         await self._database.write(lambda connection: wait.note(connection, seconds), atomic=False)
 
-    async def tenants(self) -> list[str]:
-        """The tenants of runs that wait. Raises JournalUnavailable."""
+    async def tenants(self) -> dict[str, set[Digests]]:
+        """The tenants of runs that wait, each with what its runs have been told. Raises JournalUnavailable."""
 
-        def read(connection: Connection) -> list[str]:
+        def read(connection: Connection) -> dict[str, set[Digests]]:
             now = int(database_time(connection))
-            ends = select(_waits.c.tenant, func.min(_waits.c.until).label("first")).where(self._here)
-            rows = connection.execute(ends.group_by(_waits.c.tenant)).all()
+            kinds = _waits.c.tenant, _waits.c.quotas, _waits.c.told
+            ends = select(*kinds, func.min(_waits.c.until).label("first")).where(self._here)
+            rows = connection.execute(ends.group_by(*kinds)).all()
             if any(row.first < now for row in rows):
                 connection.execute(delete(_waits).where(self._here, _waits.c.until < now))
-            return [row.tenant for row in rows]
+            tenants: dict[str, set[Digests]] = {}
+            for row in rows:
+                tenants.setdefault(row.tenant, set()).add((row.quotas, row.told))
+            return tenants
 
         return await self._database.engine.run(read)
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
@@ -27,6 +28,7 @@ KEYS_FILE = "BATON_ENCRYPTION_KEYS_FILE"
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
+TAG_BYTES = 16
 
 ENCODING = b"binary/encrypted"
 KEY_ID = "encryption-key-id"
@@ -222,9 +224,14 @@ class EncryptionCodec(PayloadCodec):
     def _decrypted(self, payload: Payload) -> Payload:
         key_id = payload.metadata.get(KEY_ID, b"").decode(errors="replace")
         # A payload that no worker can have encrypted is passed through: the payload converter will reject it.
-        if payload.metadata.get("encoding") != ENCODING or not _ID.fullmatch(key_id):
+        is_encrypted = payload.metadata.get("encoding") == ENCODING and len(payload.data) >= NONCE_BYTES + TAG_BYTES
+        if not is_encrypted or not _ID.fullmatch(key_id):
             return payload
-        return Payload.FromString(self._keys.decrypt(key_id, payload.data, _payload_data(key_id)))
+        plain = self._keys.decrypt(key_id, payload.data, _payload_data(key_id))
+        try:
+            return Payload.FromString(plain)
+        except DecodeError:
+            return payload
 
 
 class ChainedCodec(PayloadCodec):

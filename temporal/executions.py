@@ -10,7 +10,10 @@ from weakref import WeakKeyDictionary
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import (
+    DeleteWorkflowExecutionRequest,
+    GetWorkflowExecutionHistoryReverseRequest,
+)
 from temporalio.client import (
     Client,
     WorkflowExecutionStatus,
@@ -20,6 +23,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from ..resources.strategies import OWN_WORKFLOWS
+from .encryption import UnknownKeyError, WrongKeyError
 from .search_attributes import quoted
 
 Started = WorkflowExecutionStartedEventAttributes
@@ -30,6 +34,30 @@ class HasMemo(Protocol):
 
     async def memo(self) -> Mapping[str, object]: ...
 
+
+LAST_EVENTS = 20
+"""Events at the end of a history that are searched for the failure of a workflow task: messages may follow it."""
+
+
+async def key_error(client: Client, workflow_id: str) -> str | None:
+    """The error of the key for which a run waits with its next step; None if it doesn't. Raises SettingsError.
+
+    Temporal says of such a run only that its workflow task fails.
+    """
+    request = GetWorkflowExecutionHistoryReverseRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=workflow_id),
+        maximum_page_size=LAST_EVENTS,
+    )
+    history = await client.workflow_service.get_workflow_execution_history_reverse(request, retry=True)
+    for event in history.history.events:
+        if event.HasField("workflow_task_failed_event_attributes"):
+            error = await client.data_converter.decode_failure(event.workflow_task_failed_event_attributes.failure)
+            return error.message if isinstance(error, ApplicationError) and error.type in KEY_ERRORS else None
+    return None
+
+
+KEY_ERRORS = frozenset({UnknownKeyError.__name__, WrongKeyError.__name__})
 
 MAX_STARTS_BYTES = 32_000_000
 """Bytes of the starts of executions that a client remembers."""

@@ -132,10 +132,12 @@ class Meters:
 
     async def tenant(self, name: str | None) -> Tenant | None:
         """The tenant of a run with its current Quotas, by the name in the run's thread. Raises JournalUnavailable."""
-        if name is None:
-            return None
-        namespace, account = name.split("/")
-        return Tenant.of(await self._own.catalog(), AccountName(namespace, account))
+        return (await self.tenants([name]))[name] if name is not None else None
+
+    async def tenants(self, names: Collection[str]) -> dict[str, Tenant | None]:
+        """The same for several tenants at once, by their names."""
+        catalog = await self._own.catalog() if names else Catalog()
+        return {name: Tenant.of(catalog, AccountName(*name.split("/"))) for name in names}
 
     async def of(self, thread: Thread, speaker: str, catalog: Catalog) -> "Meter":
         """The meter of the calls of ``speaker``, the id of a manifest."""

@@ -46,8 +46,9 @@ def worker_identity(client: Client, manifests: Catalog) -> str:
     return f"{client.identity}/{manifests.sha[:8] if manifests.manifests else NO_MANIFESTS}"
 
 
-async def check_manifests(client: Client, settings: Settings, own: Catalog) -> None:
-    """Compares this worker's manifests with those of the live workers of its task queue and deployment version.
+async def check_manifests(client: Client, settings: Settings, identity: str) -> None:
+    """Compares the manifests of the worker with this identity with those of the live workers of its task queue and
+    deployment version.
 
     Raises:
         SettingsError: one of two workers has no manifests, so a run that is started by name would fail at random. If
@@ -55,17 +56,16 @@ async def check_manifests(client: Client, settings: Settings, own: Catalog) -> N
         RPCError: the request to Temporal failed.
     """
     if "workflows" in settings.roles:
-        _compare_manifests(await live_workers(client, settings.task_queue), worker_identity(client, own), settings)
+        _compare_manifests(await live_workers(client, settings.task_queue), identity, settings)
 
 
-async def check_manifests_once_listed(client: Client, settings: Settings, own: Catalog) -> None:
-    """Compares again once Temporal lists this worker: of two workers that start at once, the later one exits.
+async def check_manifests_once_listed(client: Client, settings: Settings, identity: str) -> None:
+    """Compares again once Temporal lists the worker with this identity.
 
-    Raises SettingsError.
+    Of two workers that start at once, the later one exits. Raises SettingsError.
     """
     if "workflows" not in settings.roles:
         return
-    identity = worker_identity(client, own)
     checks = OVERDUE_AFTER // HEARTBEAT_INTERVAL
     for number in range(1, checks + 1):
         await asyncio.sleep(HEARTBEAT_INTERVAL.total_seconds())
@@ -80,14 +80,17 @@ async def check_manifests_once_listed(client: Client, settings: Settings, own: C
             return
 
 
-async def publish_manifests(client: Client, journal: Journal, settings: Settings, own: Catalog) -> None:
-    """Writes the manifests of a worker to its journal, for clients: ``baton get`` shows them. Raises RPCError."""
+async def publish_manifests(client: Client, journal: Journal, settings: Settings, identity: str, own: Catalog) -> None:
+    """Writes the manifests of the worker with this identity to its journal, for clients: ``baton get`` shows them.
+
+    Raises RPCError.
+    """
     if "workflows" not in settings.roles:
         return
     digests = {manifests_digest(worker.identity) for worker in await live_workers(client, settings.task_queue)}
     namespace = (await describe_namespace(client)).namespace_info.id
     published = WorkerManifests(journal, namespace, settings.task_queue)
-    await published.publish(manifests_digest(worker_identity(client, own)), own, digests)
+    await published.publish(manifests_digest(identity), own, digests)
 
 
 def _compare_manifests(workers: list[LiveWorker], identity: str, settings: Settings) -> None:

@@ -47,6 +47,7 @@ from ...resources.run_catalog import RunCatalog
 from ...temporal import search_attributes
 from ...temporal.client import ConnectionFailed, connect
 from ...temporal.encryption import KEYS, KEYS_FILE, Keys
+from ...temporal.executions import key_error
 from ...temporal.search_attributes import backlog_of, live_workers, quoted
 from ..errors import START_HINT, UnreachableError
 from ..runs.runs import RunHandle, why_not_served
@@ -64,6 +65,8 @@ MAX_ATTEMPTS = 3
 
 TASK_HINT = "its workflow code fails; nothing is lost: fix or roll back the workers, then the run continues"
 ACTIVITY_HINT = "check that the service it calls responds; the run then continues. To end it: baton terminate --now {}"
+WORKER_KEY_HINT = f"set {KEYS} or {KEYS_FILE} of all workers; the run then continues. To end it: temporal workflow "
+WORKER_KEY_HINT += "terminate -w {}"
 KEY_HINT = f"set {KEYS} or {KEYS_FILE} as for the workers, to read the reason"
 CODEC_HINT = f"set {CONVERTER} to the converter of the workers, to read the reason"
 
@@ -92,6 +95,12 @@ async def _stuck(client: Client, run: str) -> Stuck | None:
     description = await handle.describe()
     described = description.raw_description
     if (attempt := described.pending_workflow_task.attempt) > MAX_ATTEMPTS:
+        try:
+            reason = await key_error(client, run)
+        except (SettingsError, InvalidInput):  # the failure is encrypted as well
+            reason = None
+        if reason:
+            return run, f"attempt {attempt} at its next step: {reason}", WORKER_KEY_HINT.format(run)
         return run, f"attempt {attempt} at its next step", TASK_HINT
     worst = max(described.pending_activities, key=_failed_attempts, default=None)
     if description.typed_search_attributes.get(search_attributes.PHASE) == "Waiting":

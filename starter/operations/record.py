@@ -232,8 +232,9 @@ async def _recorded(
     async with contextlib.AsyncExitStack() as opened:
         shared = await opened.enter_async_context(open_shared_parts(client, environment))
         shared.journal.leases.only_read()
-        identity = await JournalIdentity.read(shared.journal.database.engine)
-        parts = await opened.enter_async_context(open_parts(shared, identity, own, environment, functions, noted))
+        journal_identity = await JournalIdentity.read(shared.journal.database.engine)
+        opening = open_parts(shared, client.identity, journal_identity, own, environment, functions, noted)
+        parts = await opened.enter_async_context(opening)
         reader = _Reader(client, shared.journal, parts, noted)
         calls = [call for activity in activities async for call in reader.calls(activity)]
         answered = [activity.request for activity in activities if isinstance(activity.request, UseToolRequest)]

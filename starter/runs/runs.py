@@ -21,7 +21,7 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...contracts.errors import Failure, RunClosed
+from ...contracts.errors import Failure, InvalidInput, RunClosed
 from ...contracts.message import TokenUsage
 from ...contracts.settings import SettingsError
 from ...contracts.status import Status, turn_status
@@ -29,7 +29,7 @@ from ...contracts.text import format_time
 from ...contracts.turn import TurnResult
 from ...temporal.client import PROGRAM
 from ...temporal.client import task_queue as default_task_queue
-from ...temporal.executions import first_run_id, memo_of
+from ...temporal.executions import first_run_id, key_error, memo_of
 from ...temporal.search_attributes import live_workers, quoted
 from .listing import newest_runs
 
@@ -193,8 +193,15 @@ async def check_served(client: Client, handle: RunHandle, *, programs_only: bool
 
 
 async def _answer(client: Client, handle: RunHandle) -> Status:
-    """The answer of a run to the query for its status. Raises NotServedError."""
-    answer: Status = await served(client, handle, handle.query("status", result_type=Status))
+    """The answer of a run to the query for its status. Raises NotServedError, also if its workers lack a key."""
+    try:
+        answer: Status = await served(client, handle, handle.query("status", result_type=Status))
+    except (RPCError, WorkflowQueryFailedError):
+        if (await handle.describe()).raw_description.pending_workflow_task.attempt > 1:
+            with contextlib.suppress(SettingsError, InvalidInput):  # the failure is encrypted as well
+                if reason := await key_error(client, handle.id):
+                    raise NotServedError(f"{handle.id} can't answer: {reason}") from None
+        raise
     return answer
 
 

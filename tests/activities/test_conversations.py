@@ -1,11 +1,14 @@
 """The conversations of the journal, on each database: added to once, in one order, whoever is killed."""
 
 import asyncio
+import sys
 import tempfile
 import uuid
-from collections.abc import AsyncIterator
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -16,9 +19,16 @@ from sqlalchemy import select
 from baton.contracts.message import Head, Message, RowRange
 from baton.contracts.plan import ConversationPlan
 from baton.journal import schema
+from baton.journal.engine import Work
 from baton.journal.journal import Conversations, Copies, Journal
 from baton.journal.prune import delete_runs, forget, runs_after
+from baton.journal.rows import Row
+from baton.resources.documents import Document
+from baton.resources.loader import load_documents
+from baton.resources.run_catalog import RunCatalog
+from tests.harness.environment import agent
 from tests.harness.postgres import execute
+from tests.harness.processes import process_env
 
 PLAN = ConversationPlan(id="c", namespace="default")
 
@@ -169,6 +179,129 @@ async def test_what_another_run_continues_is_not_forgotten(journal: Journal) -> 
     assert not await forget(engine, "default", {f"{run}"})
     for table in (schema.conversations, schema.copies):
         assert await journal.database.run(select(table)) == [copy]
+
+
+KILLED_IN_PRUNE = """
+import asyncio, sys
+from baton.journal import prune
+from baton.journal.engine import connect
+
+looked, look = 0, prune.runs_after
+
+def stop(*arguments, **named):
+    global looked
+    looked += 1
+    if looked == int(sys.argv[3]):
+        print("here", flush=True)
+        sys.stdin.read()
+    return look(*arguments, **named)
+
+prune.runs_after = stop
+asyncio.run(prune.forget(connect(sys.argv[1]), "default", {sys.argv[2]}))
+print("ended", flush=True)
+"""
+
+
+def catalog_of_files() -> RunCatalog:
+    return RunCatalog.of_files(load_documents([Document("x.yaml", agent("one"), {})]).catalog)
+
+
+async def begun(journal: Journal, run: uuid.UUID, held: Callable[[], Awaitable[None]] | None = None) -> list[str]:
+    """What a query reads that begins in the conversation; ``held`` is awaited once it has read the head."""
+    question = Message(role="user", content=f"asked by {run}")
+    pauses = [held] if held else []
+
+    async def write(head: Head, check: Work[None] | None) -> list[Row]:
+        while pauses:
+            await pauses.pop()()
+        return await journal.begin(catalog_of_files(), f"{run}", head, question, then=check)
+
+    rows = await Conversations(journal).begin(PLAN, write)
+    return [row.message.content for row in await journal.read(rows[-1].head)]
+
+
+async def remember(journal: Journal, run: uuid.UUID) -> None:
+    """Ends a query that has begun in the conversation."""
+    row = await journal.row(f"{run}/1")
+    await Conversations(journal).add(PLAN, row.before, [RowRange(after=row.before, to=row.head)], f"{run}/end")
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+async def test_a_query_whose_conversation_is_forgotten_before_its_question_begins_anew(
+    journal: Journal, journal_url: str, is_deleted: bool
+) -> None:
+    pruning = await Journal.open(journal_url, "default")
+    engine, old, new = pruning.database.engine, uuid.uuid4(), uuid.uuid4()
+    await begun(journal, old)
+    await remember(journal, old)
+
+    async def prune() -> None:
+        assert await forget(engine, "default", {f"{old}"})
+        if is_deleted:
+            await delete_runs(engine, {f"{old}"})
+
+    assert await begun(journal, new, prune) == [f"asked by {new}"]
+    await remember(journal, new)
+    await delete_runs(engine, {f"{old}"})
+    assert await contents(pruning) == [f"asked by {new}"]
+    await pruning.close()
+
+
+async def test_a_query_whose_conversation_goes_on_before_its_question_reads_that_too(journal: Journal) -> None:
+    first, second, new = Exchange(journal, "a"), Exchange(journal, "b"), uuid.uuid4()
+    await first.begin()
+    await first.end()
+    await second.begin()
+    assert await begun(journal, new, second.end) == ["a?", "a!", "b?", "b!", f"asked by {new}"]
+
+
+async def test_a_query_whose_conversation_is_pruned_while_it_ends_is_kept(
+    journal: Journal, journal_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pruning = await Journal.open(journal_url, "default")
+    old, new = uuid.uuid4(), uuid.uuid4()
+    await begun(journal, new)
+    await begun(pruning, old)
+    await remember(pruning, old)
+    append = journal.append
+
+    async def prune_and_append(*arguments: Any) -> Head:
+        monkeypatch.undo()
+        assert await forget(pruning.database.engine, "default", {f"{old}"})
+        await delete_runs(pruning.database.engine, {f"{old}"})
+        journal._rows.clear()  # as in another worker
+        return await append(*arguments)
+
+    monkeypatch.setattr(journal, "append", prune_and_append)
+    await remember(journal, new)
+    assert await contents(journal) == [f"asked by {new}"]
+    await pruning.close()
+
+
+@pytest.mark.parametrize("look", [1, 2])
+async def test_a_query_that_begins_while_a_prune_is_killed_reads_all_or_begins_anew(
+    journal: Journal, journal_url: str, look: int
+) -> None:
+    """The prune is killed when it looks for such queries, if it looks so often; else it ends."""
+    old, new = uuid.uuid4(), uuid.uuid4()
+    await begun(journal, old)
+    await remember(journal, old)
+    is_forgotten = False
+
+    async def prune() -> None:
+        nonlocal is_forgotten
+        command = [sys.executable, "-c", KILLED_IN_PRUNE, journal_url, f"{old}", f"{look}"]
+        pruning = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, env=process_env())
+        assert pruning.stdout
+        is_forgotten = await pruning.stdout.readline() == b"ended\n"
+        if not is_forgotten:
+            pruning.kill()
+        await pruning.wait()
+
+    read = await begun(journal, new, prune)
+    await remember(journal, new)
+    assert read == await contents(journal)
+    assert read == [*([] if is_forgotten else [f"asked by {old}"]), f"asked by {new}"]
 
 
 async def test_a_copy_whose_rows_are_lost_begins_anew(journal_url: str) -> None:

@@ -20,6 +20,7 @@ from baton.activities.tenants import QuotaChanges, ask_again_after
 from baton.journal import schema
 from baton.journal.accounts import Account, Amount, Reached, reserve, settle
 from baton.journal.database import Database
+from baton.journal.engine import Work
 from baton.journal.journal import Journal
 from baton.journal.manifest_store import ManifestStore
 from baton.journal.prune import delete_old_periods, delete_runs
@@ -611,8 +612,8 @@ async def test_a_run_that_waits_for_a_quota_is_named_once_after_each_change(jour
     before = QuotaWait(run, "support/bot", "before", "default", "queue")
     await waits.note(before, 60)
     await waits.note(before, 10)
-    assert await waits.tenants() == ["support/bot"]
-    assert await elsewhere.tenants() == []
+    assert await waits.tenants() == {"support/bot": {("before", "before")}}
+    assert await elsewhere.tenants() == {}
     assert await waits.to_tell("support/bot", "before") == []
     assert await elsewhere.to_tell("support/bot", "after") == []
     assert await waits.to_tell("support/bot", "after") == [run]
@@ -660,6 +661,35 @@ async def test_a_run_whose_signal_is_lost_is_told_at_the_next_look(
     assert await waits.to_tell("support/bot", NO_QUOTAS) == [run]
     await QuotaChanges(client, journal, meters).tell()
     assert await waits.to_tell("support/bot", NO_QUOTAS) == []
+    await journal.close()
+
+
+async def test_a_look_for_changed_quotas_reads_nothing_for_each_tenant_without_a_change(
+    journal_url: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = await Journal.open(journal_url, client.namespace)
+    meters = Meters(OwnManifests(Catalog(), ManifestStore(journal), lambda _: None), "queue")
+    waits = QuotaWaits(journal.database, "queue")
+    changes = QuotaChanges(client, journal, meters)
+    engine = journal.database.engine
+    statements, execute = list[object](), engine.run
+
+    async def run(work: Work[Any]) -> Any:
+        statements.append(work)
+        return await execute(work)
+
+    counts = list[int]()
+    for tenants in (1, 20):
+        for number in range(tenants):
+            wait = QuotaWait(known(f"{number}"), f"support/{number}", NO_QUOTAS, client.namespace, "queue")
+            await waits.note(wait, 60)
+        await changes.tell()  # these Quotas are new to this worker
+        with monkeypatch.context() as counted:
+            counted.setattr(engine, "run", run)
+            await changes.tell()
+        counts.append(len(statements))
+        statements.clear()
+    assert counts[0] == counts[1]
     await journal.close()
 
 

@@ -8,7 +8,7 @@ import json
 import signal
 import subprocess
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,8 +21,12 @@ from sqlalchemy import make_url, select
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.query.v1 import WorkflowQuery
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, QueryWorkflowRequest
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.api.workflowservice.v1 import (
+    DeleteWorkflowExecutionRequest,
+    QueryWorkflowRequest,
+    StartWorkflowExecutionRequest,
+)
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError
 
 from baton import worker
@@ -43,6 +47,7 @@ from baton.resources.stored import UNUSED
 from baton.starter.console.watch import Watch
 from baton.starter.history.stream import stream_events
 from baton.starter.operations.manifests import open_store
+from baton.starter.runs.runs import NotServedError, live_status
 from baton.starter.scripted_model import serve_in_thread
 from baton.starter.server.codec_server import codec_app
 from baton.starter.server.embedded import EmbeddedServer
@@ -266,6 +271,38 @@ async def test_a_run_waits_until_a_worker_has_the_key(env: Environment, client: 
     assert (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
     async with worker.run_worker(keyed, Loaded(), {**on, **setting(NEW)}):
         assert (await env.turn_result(handle)).message == "hello"
+
+
+@pytest.mark.slow
+async def test_doctor_and_status_name_the_key_for_which_a_run_waits(env: Environment, server: EmbeddedServer) -> None:
+    keyed = await connect(server.address, setting(NEW))
+    given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
+    handle = await keyed.start_workflow("agent", given, id=f"waits-{uuid.uuid4()}", task_queue=env.task_queue)
+    waits: list[Mapping[str, str]] = []
+    while not waits:
+        done = await doctor("-o", "json", TEMPORAL_ADDRESS=server.address, BATON_TASK_QUEUE=env.task_queue)
+        waits = [each for each in json.loads(done.stdout) if each["what"] == "run"]
+    assert f"{handle.id}: attempt" in waits[0]["text"]
+    assert "this is encrypted with the key 'new', but BATON_ENCRYPTION_KEYS is not set" in waits[0]["text"]
+    assert "BATON_ENCRYPTION_KEYS_FILE of all workers; the run then continues" in waits[0]["hint"]
+    with pytest.raises(NotServedError, match=r"can't answer: this is encrypted with the key 'new', but"):
+        await live_status(keyed, handle)
+    await handle.terminate()
+
+
+async def test_what_no_worker_can_have_encrypted_fails_a_run_at_once(encrypted_env: Environment) -> None:
+    """It is not told from JSON that is no input: a run waits for a key, and not for what no key can read."""
+    env = encrypted_env
+    metadata = {"encoding": b"binary/encrypted", "encryption-key-id": b"old"}
+    no_payload = OLD.encrypt(b"\xff\xff", b"baton payload\nbinary/encrypted\nold")
+    for data in (b"x", no_payload):
+        request = StartWorkflowExecutionRequest(namespace=env.client.namespace, request_id=(run := f"{uuid.uuid4()}"))
+        request.workflow_id, request.workflow_type.name, request.task_queue.name = run, "agent", env.task_queue
+        request.input.payloads.add(metadata=metadata, data=data)
+        await env.client.workflow_service.start_workflow_execution(request)
+        with pytest.raises(WorkflowFailureError) as failed:
+            await asyncio.wait_for(env.client.get_workflow_handle(run).result(), 60)
+        assert "a payload has the encoding 'binary/encrypted'" in str(failed.value.cause)
 
 
 async def opened(url: str, *keys: Key) -> Journal:

@@ -583,12 +583,13 @@ async def test_a_conversation_that_a_query_continues_while_it_is_forgotten_stays
     async with Environment.running(client, tmp_path, journal_url=url) as env:
         env.script(line("one", "first", {"text": "second", "held": True}, "third"))
         asked = [await ended(env, "agent/one", conversationId="c")]
-        async with held_commits(url, "delete on baton_conversations"):
-            erasing = asyncio.create_task(erase(env, asked[0].id))
-            while await waiting_transactions(url) != 1:
-                await asyncio.sleep(0.01)
+        async with held_commits(url, "insert on baton_messages"):
             asked.append(await env.start_query(TEAM, "agent/one", conversationId="c"))
-            await env.wait_for_calls(2)
+            while await waiting_transactions(url) != 1:  # it has written its question
+                await asyncio.sleep(0.01)
+            erasing = asyncio.create_task(erase(env, asked[0].id))
+            while await waiting_transactions(url) != 2:
+                await asyncio.sleep(0.01)
         with pytest.raises(UsageError, match="a query has continued the conversation meanwhile"):
             await erasing
         logged = await execute(url, "select outcome from baton_audit where action = 'delete' order by number")
@@ -602,3 +603,24 @@ async def test_a_conversation_that_a_query_continues_while_it_is_forgotten_stays
         assert await execute(url, "select count(*) from baton_erasures") == [(0,)]
         await erase(env, *(each.id for each in asked))
         assert MARK not in await everything(env)
+
+
+async def test_a_query_of_a_conversation_that_is_being_forgotten_begins_it_anew(
+    client: Client, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = await postgres.database()
+    async with Environment.running(client, tmp_path, journal_url=url) as env:
+        env.script(line("one", "first", "second", "third"))
+        old = await ended(env, "agent/one", conversationId="c")
+        async with held_commits(url, "delete on baton_conversations"):
+            erasing = asyncio.create_task(erase(env, old.id))
+            while await waiting_transactions(url) != 1:
+                await asyncio.sleep(0.01)
+            asked = await env.start_query(TEAM, "agent/one", conversationId="c")
+            while await waiting_transactions(url) != 2:  # it has read the head, and would write its question after it
+                await asyncio.sleep(0.01)
+        assert (await erasing).runs == [old.id]
+        assert (await env.status(asked)).phase == "Completed"
+        assert len(env.model.requests[-1].body["messages"]) == 2
+        await ended(env, "agent/one", conversationId="c")
+        assert len(env.model.requests[-1].body["messages"]) == 4

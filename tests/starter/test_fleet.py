@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 
 from baton import worker
 from baton.activities.runtime.settings import Settings
-from baton.activities.runtime.start_checks import check_manifests, manifests_digest
+from baton.activities.runtime.start_checks import check_manifests, manifests_digest, worker_identity
 from baton.contracts.settings import SettingsError
 from baton.plugin import BatonPlugin
 from baton.resources.loader import Loaded, load_files
@@ -186,7 +186,7 @@ async def test_workers_of_two_versions_may_know_other_manifests(client: Client, 
     fleet.env |= {"BATON_DEPLOYMENT": "fleet", "BATON_BUILD_ID": "v1"}
     await fleet.printed(await fleet.start(), "Worker started")
     await alive(client, fleet, 1)
-    own = load_files([SAMPLE]).catalog
+    own = worker_identity(client, load_files([SAMPLE]).catalog)
     await check_manifests(client, Settings.of({**fleet.env, "BATON_BUILD_ID": "v2"}), own)
     with pytest.raises(SettingsError, match="has no manifests"):
         await check_manifests(client, Settings.of(fleet.env), own)

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import json
+import re
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -21,7 +22,7 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
-from temporalio.service import TLSConfig
+from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 from temporalio.worker import Replayer, Worker, WorkerDeploymentConfig
 from temporalio.workflow import ChildWorkflowCancellationType
 
@@ -46,6 +47,7 @@ from tests.harness.postgres import execute
 from tests.harness.processes import baton as baton_command
 from tests.harness.processes import process_env
 from tests.harness.scrambled import SCRAMBLED, Scrambled
+from tests.harness.tcp_proxy import TcpProxy
 from tests.harness.tested_claim import FAKE, TestedClaim
 from tests.harness.tls import Certificates, tls_proxy
 
@@ -365,6 +367,71 @@ async def test_two_workers_of_one_client_share_a_plugin(client: Client, tmp_path
         async with other:
             second = await app.client.execute_workflow(Claim.run, "A lamp.", id=queue, task_queue=queue)
         assert (second, await app.run(Claim.run, "A bicycle.")) == ("paid 120", "paid 120")
+
+
+async def test_a_worker_whose_application_names_it_is_the_one_that_baton_checks_and_names(
+    client: Client, tmp_path: Path
+) -> None:
+    """Temporal lists it by that name: else it would not know how old it is itself, and never compare manifests."""
+    teams = Writer(tmp_path).file(*CLAIMS).parent
+    queue = f"named-{uuid.uuid4().hex[:8]}"
+    named = [("first", [teams]), ("second", [])]
+    apps = [await Client.connect(address_of(client)) for _ in named]
+    workers = [
+        Worker(
+            app,
+            task_queue=queue,
+            identity=name,
+            plugins=[BatonPlugin(*manifests, settings={"BATON_HOME": str(tmp_path)})],
+        )
+        for app, (name, manifests) in zip(apps, named, strict=True)
+    ]
+    running = [asyncio.create_task(worker.run()) for worker in workers]
+    run = await client.start_workflow("agent", {"agent": "nobody", "input": "?"}, id=queue, task_queue=queue)
+    with pytest.raises(WorkflowFailureError) as failed:
+        await run.result()
+    assert re.search(r"The worker (first/[0-9a-f]{8}|second/-) has pinned the run", str(failed.value.cause))
+    done, rest = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    assert ["the worker" in str(each.exception()) for each in done] == [True]
+    for worker, task in zip(workers, running, strict=True):
+        if task in rest:
+            await worker.shutdown()
+            await task
+
+
+async def test_all_of_baton_goes_on_with_the_client_that_an_application_has_replaced(
+    client: Client, tmp_path: Path
+) -> None:
+    """The task queue of a model with a rate is polled, and a query is deleted after its ttl, without the old client."""
+    server = int(address_of(client).rpartition(":")[2])
+    teams = Writer(tmp_path).file(*CLAIMS).parent
+    queue = f"replaced-{uuid.uuid4().hex[:8]}"
+    async with TcpProxy(server) as proxy:
+        old, new = [await Client.connect(address) for address in (proxy.address, address_of(client))]
+        with answers(APPROVED).serve() as url:
+            given = {"BATON_HOME": str(tmp_path), "OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY}
+            plugin = BatonPlugin(teams, settings={**given, "BATON_MODEL_RATES": "default=1000"})
+            worker = Worker(old, task_queue=queue, workflows=[Claim], activities=[pay], plugins=[plugin])
+            async with worker:
+                worker.client = new
+                cutting = asyncio.create_task(proxy.cut(600))
+                assert await new.execute_workflow(Claim.run, "A lamp.", id=queue, task_queue=queue) == "paid 120"
+                spec = {"targets": [{"type": "agent", "name": "adjuster"}], "input": "?", "ttl": "1s"}
+                run = await new.start_workflow("query", {"name": "q", "spec": spec}, id=f"{queue}-q", task_queue=queue)
+                await run.result()
+                while await is_known(new, f"{queue}-q"):
+                    await asyncio.sleep(0.1)
+            cutting.cancel()
+
+
+async def is_known(client: Client, workflow_id: str) -> bool:
+    """Whether Temporal has a workflow."""
+    try:
+        await client.get_workflow_handle(workflow_id).describe()
+    except RPCError as error:
+        assert error.status == RPCStatusCode.NOT_FOUND
+        return False
+    return True
 
 
 async def test_a_worker_with_the_plugin_makes_the_checks_of_a_worker(client: Client, tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ UNREADABLE: dict[str, Payload] = {
     "encrypted with what is no id": Payload(
         metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"\xff\n"}, data=b"x"
     ),
+    "too short to be encrypted": Payload(
+        metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"of-another-worker"}, data=b"x"
+    ),
     "of an unknown encoding": Payload(metadata={"encoding": b"binary/zlib"}, data=b"x"),
     "without an encoding": Payload(data=b"x"),
     "deep JSON": Payload(metadata={"encoding": b"json/plain"}, data=b"[" * 100_000),
@@ -141,7 +144,7 @@ async def test_a_run_that_waits_for_the_key_of_a_message_is_ended_by_temporal(
     handle = await env.start_team(TEAM)
     await env.wait_for_calls(1)
     metadata = {"encoding": b"binary/encrypted", "encryption-key-id": b"of-another-worker"}
-    await signal(env, handle, "pause", Payload(metadata=metadata, data=b"x"))
+    await signal(env, handle, "pause", Payload(metadata=metadata, data=b"x" * 100))
     while "this is encrypted with the key 'of-another-worker'" not in caplog.text:
         await asyncio.sleep(0.05)
     assert (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
