@@ -82,8 +82,8 @@ def input_fields(value: RunInput) -> dict[str, Any]:
         if isinstance(goal, str) and len(value) == 1:
             return {"input": goal}
         try:
-            return {"input": json.dumps(dict(value), ensure_ascii=False)}
-        except TypeError as error:
+            return {"input": json.dumps(dict(value), ensure_ascii=False, allow_nan=False)}
+        except (TypeError, ValueError) as error:
             raise TypeError(f"input can't be written as JSON: {error}") from None
     if all(isinstance(message, Mapping) and "role" in message for message in value):
         messages = [dict(message) for message in value if isinstance(message, Mapping)]

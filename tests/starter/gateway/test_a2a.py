@@ -279,6 +279,26 @@ async def test_whole_numbers_of_the_session_in_the_metadata_stay_whole(gateway: 
         gateway.env.model.release()
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+async def test_a_number_that_json_does_not_have_is_refused_in_every_part_of_a_message(
+    gateway: GatewayServer, number: str
+) -> None:
+    headers = {"a2a-version": "1.0", "content-type": "application/json"}
+    for fields in (
+        '"parts": [{"text": "Where?"}], "metadata": {"baton": {"session": {"rate": [NUMBER]}}}',
+        '"parts": [{"data": {"rate": NUMBER}}]',
+    ):
+        said = '{"message": {"messageId": "m", "role": "ROLE_USER", FIELDS}}'.replace("FIELDS", fields)
+        call = '{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": PARAMS}'.replace("PARAMS", said)
+        for path, body in (("", call), ("/message:send", said)):
+            url = f"{gateway.url}/a2a/agent/one{path}"
+            answer = await gateway.http.post(url, content=body.replace("NUMBER", number), headers=headers)
+            assert answer.status_code == (400 if path else 200), answer.text
+            error = answer.json()["error"]
+            assert "too large" in error["message"] or "is not JSON" in error["message"]
+    assert not gateway.env.model.requests
+
+
 async def test_a_task_belongs_to_the_address_at_which_it_was_started(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", "a"))
     async with a2a_client(gateway, "agent/one", streaming=False) as client:
