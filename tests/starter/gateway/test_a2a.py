@@ -959,6 +959,38 @@ async def test_a_message_sent_again_leaves_what_is_not_posted_yet_to_be_posted(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("token", ["t-1", "t-2"])
+async def test_another_message_with_a_configuration_leaves_what_is_not_posted_yet_to_be_posted(
+    served_env: Environment, token: str
+) -> None:
+    held: Json = {"text": "word", "held": True}
+    served_env.script(line("one", "word", held), line("two", held))
+    receiver = Receiver(refuses=1_000)
+
+    def configuration(url: str, token: str) -> SendMessageConfiguration:
+        config = TaskPushNotificationConfig(id="mine", url=url, token=token)
+        return SendMessageConfiguration(return_immediately=True, task_push_notification_config=config)
+
+    async with (
+        receiver.serving() as url,
+        GatewayServer.running(served_env, BATON_ALLOW_PRIVATE_HOSTS="1") as gateway,
+        a2a_client(gateway, "team/long", streaming=False) as client,
+    ):
+        asked = SendMessageRequest(message=message("Why?"), configuration=configuration(url, "t-1"))
+        task = task_of([event async for event in client.send_message(asked)])
+        while len(task.history) < 2:
+            task = await client.get_task(GetTaskRequest(id=task.id))
+        more = SendMessageRequest(message=message("And how?", task), configuration=configuration(url, token))
+        _ = [event async for event in client.send_message(more)]
+        receiver.refuses = 0
+        served_env.model.release()
+        async with asyncio.timeout(60):
+            await receiver.has_ended.wait()
+        final = await client.get_task(GetTaskRequest(id=task.id))
+    assert receiver.heard() == [each.message_id for each in final.history if each.role == Role.ROLE_AGENT]
+    assert receiver.received[-1][1]["x-a2a-notification-token"] == token
+
+
 async def test_a_task_in_which_nothing_happens_does_not_hold_up_the_notifications_of_others(
     served_env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
