@@ -11,7 +11,7 @@ from ...resources.content import ContentPart, Detail, part_of_bytes, part_of_fil
 
 
 class File:
-    """A file: its path, its bytes, or its ``https://`` URL, which the model's server fetches.
+    """A file: its path, its bytes, or its ``https://`` or ``http://`` URL, which the model's server fetches.
 
     Bytes need a ``media_type``, such as ``application/pdf``; otherwise the name tells it. Raises OSError for a file
     that can't be read, and ValueError for one without a media type or with another kind of URL.
