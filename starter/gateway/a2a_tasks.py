@@ -21,6 +21,7 @@ from pydantic import JsonValue
 
 from ...contracts.message import PersonDecision
 from ...contracts.status import Status
+from ...contracts.text import is_cut_from
 from ...resources.base import JsonObject
 from ...resources.content import ContentPart
 from ..history.events import (
@@ -223,8 +224,8 @@ class TaskView:
         updates: list[Update] = []
         if self._artifacts():
             streamed = self._streamed or ""
-            if streamed and ended.message.startswith(streamed):
-                rest = ended.message.removeprefix(streamed)
+            if streamed and (ended.message.startswith(streamed) or is_cut_from(ended.message, streamed)):
+                rest = ended.message.removeprefix(streamed) if ended.message.startswith(streamed) else ""
                 updates.append(self._artifact_update(rest, append=True, last=True))
             else:
                 updates.append(self._artifact_update(ended.message, append=False, last=True))

@@ -261,9 +261,11 @@ class ResponseWriter:
             yield from self._send_item_added(speech, speech.draft)
         text = speech.text[self._sent :]
         if text:
+            before = self._sent
             self._sent += len(text)
-            # The mark of a truncated text may be longer than what it stands for.
-            place = min(self._sent, full_length(speech.text))
+            # The mark of a truncated text may be longer than what it stands for, or the model's own words.
+            length = full_length(speech.text)
+            place = min(self._sent, length) if length > before else self._sent
             number = min(start + 1 + place, start + RESERVED - 4)
             delta = "response.output_text.delta"
             yield from self._send_part(number, delta, item_id, index, delta=text, logprobs=[])

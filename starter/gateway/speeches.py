@@ -213,7 +213,7 @@ class Speeches:
     def _end(self, speech: Speech, text: str) -> None:
         if len(speech.text) <= len(beginning_of(text)):  # of a long text more may have been received
             speech.text = text
-        speech.length = full_length(text)
+        speech.length = max(full_length(text), len(text))  # the model may have written the mark of a truncated text
         speech.has_ended = True
 
     def _retract(self, speech: Speech) -> Iterator[Update]:

@@ -359,6 +359,14 @@ async def test_subscribers_of_two_gateways_lose_and_double_nothing(gateway: Gate
         assert collected(events) == answer(final)
 
 
+async def test_a_streamed_answer_is_whole_however_long_it_is(gateway: GatewayServer) -> None:
+    """A history has only the beginning of one of more than 64,000 bytes."""
+    text = "".join(f"word{number} " for number in range(9_000))
+    gateway.env.script(line("one", {"text": text, "pause": 0.001}))
+    async with a2a_client(gateway, "agent/one") as client:
+        assert collected(await send(client, message("Why?"))) == text
+
+
 def collected(events: Events) -> str:
     """The text of the artifact, as its chunks say."""
     text = ""
