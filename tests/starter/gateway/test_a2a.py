@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import httpx
@@ -67,6 +68,7 @@ from baton.starter.gateway.errors import UnavailableError
 from baton.starter.gateway.run import Run
 from baton.starter.gateway.server import listen, serving
 from baton.starter.gateway.settings import GatewaySettings
+from baton.starter.history.events import MessageEvent, SteeredEvent
 from baton.starter.operations.erase import erase_runs
 from baton.temporal.activity import set_own_client
 from baton.testing import Reply
@@ -590,6 +592,26 @@ async def test_a_message_answers_the_only_question_and_a_repeated_one_not_the_ne
         assert states(done)[-1] == "TASK_STATE_COMPLETED"
         final = await client.get_task(GetTaskRequest(id=task.id))
     assert [each.parts[0].text for each in final.history][1:] == ["I am Ann.", "I am Bob.", "Hello."]
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+async def test_a_message_that_a_member_has_read_is_in_the_history_once_in_any_order_of_the_events(
+    *, is_early: bool
+) -> None:
+    """The histories of a run and of the run of its team are read side by side."""
+    about: Any = {"at": datetime.now(UTC), "team": None}
+    steered = SteeredEvent(**about, id="above/7.0", run="r", by="ann", text="Be kind.")
+    read = MessageEvent(
+        **about, id="below/9.0", run="r/target-1/duo", name="ann", text="Be kind.", number=2, from_person=True
+    )
+    again = SteeredEvent(**about, id="above/9.0", run="r", by="ann", text="Be kind.")
+    run: Any = SimpleNamespace(id="r", memo={})
+    view = TaskView(run, message("Why?"))
+    for event in (read, steered) if is_early else (steered, read):
+        await view.apply(event)
+    assert [each.parts[0].text for each in view.task.history] == ["Why?", "Be kind."]
+    await view.apply(again)
+    assert [each.parts[0].text for each in view.task.history] == ["Why?", "Be kind.", "Be kind."]
 
 
 async def test_a_task_whose_server_wants_a_person_to_authorize_something_says_so(
