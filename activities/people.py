@@ -21,7 +21,7 @@ from ..contracts.errors import MAX_ERROR_TEXT, UnknownResource
 from ..contracts.identity import IDENTITY_KEY, REQUESTER, START, IdentityKeys
 from ..contracts.inputs import ForkRequest
 from ..contracts.message import Message, latest_within
-from ..contracts.text import byte_size, truncate
+from ..contracts.text import byte_size, parse_json, truncate
 from ..contracts.turn import Thread
 from ..journal.journal import Journal
 from ..journal.rows import Row
@@ -192,7 +192,7 @@ def _parts(member: Member) -> Iterator[str]:
 
 async def _wrong(text: str, schema: JsonObject) -> str | None:
     try:
-        errors = await schema_errors(json.loads(text), schema)
+        errors = await schema_errors(parse_json(text, constants=False), schema)
     except ValueError as error:
         return f"is not JSON: {error}"
     except RecursionError:

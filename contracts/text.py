@@ -1,6 +1,7 @@
 """Texts of a conversation: the type `Text`, parsing as JSON, size in bytes, truncation, and times."""
 
 import json
+import math
 import re
 from datetime import UTC, datetime
 from typing import Annotated
@@ -35,15 +36,23 @@ MAX_JSON = 4_000_000
 """Characters of a text that is parsed as JSON: parsing more would block the event loop."""
 
 
+class NumberTooLarge(ValueError):
+    """A number in JSON is larger than a float can be."""
+
+
 def parse_json(text: str, *, constants: bool = True) -> JsonValue:
     """The JSON value of an untrusted text; ``constants``: NaN and Infinity are accepted.
 
-    Raises ValueError, also if the text is too long or nested too deeply.
+    Raises ValueError, also if the text is too long or nested too deeply, and without ``constants`` NumberTooLarge.
     """
     if len(text) > MAX_JSON:
         raise ValueError(f"it is longer than {MAX_JSON:,} characters")
     try:
-        value: JsonValue = json.loads(text, parse_constant=float if constants else _refuse_constant)
+        value: JsonValue = json.loads(
+            text,
+            parse_constant=float if constants else _refuse_constant,
+            parse_float=float if constants else finite,
+        )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return value
@@ -51,6 +60,14 @@ def parse_json(text: str, *, constants: bool = True) -> JsonValue:
 
 def _refuse_constant(constant: str) -> None:
     raise ValueError(f"it contains {constant}")
+
+
+def finite(digits: str) -> float:
+    """The number that is written so. Raises NumberTooLarge: as Infinity, it would be stored as null."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise NumberTooLarge(f"the number {digits[:30]} is too large")
+    return number
 
 
 def byte_size(text: str) -> int:

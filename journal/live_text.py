@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
 
+from ..contracts.errors import BatonError
 from ..contracts.requests import LiveText
 from ..contracts.settings import STATE_DIR, SettingsError, private_file
 from ..temporal.activity import StreamingCall
@@ -449,6 +450,11 @@ def _pieces(call: StreamingCall, known: LiveText, start: int) -> Iterator[LivePi
         )
 
 
+def _journal_url(environment: Mapping[str, str]) -> str:
+    folder = Path(environment.get("BATON_HOME") or STATE_DIR)
+    return environment.get("BATON_JOURNAL_URL") or f"sqlite:///{folder / 'journal.db'}"
+
+
 async def read_live_text(
     environment: Mapping[str, str], namespace: str, workflow_id: str
 ) -> AsyncGenerator[Sequence[LivePiece], None]:
@@ -456,8 +462,7 @@ async def read_live_text(
 
     The journal is that of BATON_JOURNAL_URL, or of the local worker.
     """
-    folder = Path(environment.get("BATON_HOME") or STATE_DIR)
-    channel = channel_of(environment.get("BATON_JOURNAL_URL") or f"sqlite:///{folder / 'journal.db'}")
+    channel = channel_of(_journal_url(environment))
     if channel is None:
         return
     topic = _topics(namespace, workflow_id)[-1]
@@ -468,3 +473,22 @@ async def read_live_text(
                 yield [LivePiece.model_validate_json(keys.unseal(line, _place(topic))) for line in lines]
     except (OSError, ImportError, SettingsError, ValidationError) as error:
         _log.debug("no live text: %s", error)
+
+
+async def read_answer(environment: Mapping[str, str], namespace: str, row: str) -> str | None:
+    """The whole text of the message in a row of the journal; None without the journal, or if it can't be read."""
+    url = _journal_url(environment)
+    if channel_of(url) is None:
+        return None
+    try:
+        from .journal import Journal  # noqa: PLC0415  # of the extra `worker`
+
+        async with asyncio.timeout(RETRY):
+            journal = await Journal.open(url, namespace, Keys.from_environment(environment), upgrade=False)
+            try:
+                return (await journal.row(row)).message.content
+            finally:
+                await journal.close()
+    except (OSError, ImportError, SettingsError, BatonError) as error:
+        _log.debug("a long answer can't be read whole: %s", error)
+        return None

@@ -79,7 +79,7 @@ def _check_url(url: str) -> str:
     if url.startswith("data:"):
         _parse_data_url(url)
     elif not re.match(r"https?://[^\s/]", url):
-        raise ValueError("must be an https:// URL or a data: URL")
+        raise ValueError("must be an https://, http:// or data: URL")
     return url
 
 
@@ -90,7 +90,7 @@ Url = Annotated[str, BeforeValidator(lambda value: _check_url(value) if isinstan
 class ImageContent(JsonModel):
     """An image."""
 
-    url: Url = Field(description="an https:// URL, which the model's server fetches, or a data: URL")
+    url: Url = Field(description="an https:// or http:// URL, which the model's server fetches, or a data: URL")
     filename: Text | None = Field(None, description="its name, which OpenAI's own format does not have")
     detail: Detail | None = Field(None, description="how closely OpenAI's models look at it: 'auto', 'low' or 'high'")
 
@@ -99,7 +99,9 @@ class FileContent(JsonModel):
     """A file."""
 
     file_data: str | None = Field(None, alias="file_data", description="its content, as a data: URL or base64")
-    file_url: Url | None = Field(None, alias="file_url", description="its https:// URL, instead of file_data")
+    file_url: Url | None = Field(
+        None, alias="file_url", description="its https:// or http:// URL, instead of file_data"
+    )
     filename: Text | None = Field(None, description="its name")
     file_id: str | None = Field(None, alias="file_id", description="not supported: write file_data or file_url")
 
@@ -224,7 +226,7 @@ def part_of_file(path: Path, media_type: str | None = None, name: str | None = N
     if size > MAX_ATTACHED:
         raise ValueError(
             f"{path.name} has {size:,} bytes, and {MAX_ATTACHED:,} bytes can be sent with a query: "
-            "name a larger file by an https:// URL"
+            "name a larger file by a URL"
         )
     known = media_type or mimetypes.guess_type(path.name)[0]
     if known is None:

@@ -186,7 +186,7 @@ class QuerySpec(JsonModel):
             raise FieldError(
                 ("input",),
                 f"has images and files of {size:,} bytes in all, and {MAX_ATTACHED:,} bytes can be sent with a query: "
-                "name larger ones by an https:// URL",
+                "name larger ones by a URL",
             )
 
     @property

@@ -30,7 +30,7 @@ from ..runtime.outbound import Origin
 from ..runtime.secrets import SecretStore
 from .http import HttpClient
 from .http_request import HttpRequest
-from .tool import CallableTool, ToolContext, tool_names, with_generated_tools
+from .tool import CallableTool, ToolContext, skipped_notice, tool_names, with_generated_tools
 
 MAX_OPERATIONS = 500
 """Operations of a document, at most."""
@@ -126,9 +126,11 @@ class OpenApiDocument:
         self._own_headers = {name.lower() for name in own_headers}
         self._address = address
         self._base = base_url or self._server()
+        self.skipped: dict[str, str] = {}
+        """Why operations can't be used, by their ids, once they were read."""
 
     def operations(self) -> Iterator[Operation]:
-        """The operations with an id. An unsupported one is skipped with a warning. Raises InvalidManifest."""
+        """The operations with an id, without those in ``skipped``. Raises InvalidManifest."""
         operations = [*self._declared()]
         if len(operations) > MAX_OPERATIONS:
             raise InvalidManifest(
@@ -140,6 +142,7 @@ class OpenApiDocument:
             except (ValueError, ValidationError) as error:
                 text = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
                 log.warning("skipped the operation %s: %s", operation["operationId"], text)
+                self.skipped[str(operation["operationId"])] = text
 
     def _server(self) -> str:
         """The document's first server. A document from a URL may only name servers of its own origin."""
@@ -271,6 +274,7 @@ class OpenApiTools:
     """A ``ToolSource``. It generates tools of type 'http'."""
 
     def __init__(self, secrets: SecretStore) -> None:
+        self._redact = secrets.redact_partial
         self._client = HttpClient(redact=secrets.redact_partial, max_bytes=MAX_DOCUMENT)
 
     async def discover(self, context: ToolContext) -> list[CallableTool]:
@@ -280,17 +284,28 @@ class OpenApiTools:
         )
 
     async def pin(self, values: ValueResolver) -> RunCatalog:
-        """The catalog with generated Tools for operations, in place of the Tools of type 'openapi'."""
+        """The catalog with generated Tools for operations, in place of the Tools of type 'openapi'.
+
+        Its notices name operations that can't be used.
+        """
         sources = [
             manifest for manifest in values.catalog.manifests if isinstance(manifest, Tool) and manifest.spec.openapi
         ]
         if not sources:
             return values.catalog
         operations = await asyncio.gather(*(self._operations(tool, values) for tool in sources))
-        generated = {tool.id: tools for tool, tools in zip(sources, operations, strict=True)}
-        return await COMPUTING.run(_with_operations, values.catalog, generated)
+        generated = {tool.id: tools for tool, (tools, _) in zip(sources, operations, strict=True)}
+        used = _used_whole(values.catalog)
+        notices = [
+            self._redact(skipped_notice(tool.id, skipped))
+            for tool, (_, skipped) in zip(sources, operations, strict=True)
+            if skipped and tool.id in used
+        ]
+        pinned = await COMPUTING.run(_with_operations, values.catalog, generated)
+        return pinned.with_notices(notices) if notices else pinned
 
-    async def _operations(self, tool: Tool, values: ValueResolver) -> Mapping[str, Tool]:
+    async def _operations(self, tool: Tool, values: ValueResolver) -> tuple[Mapping[str, Tool], Mapping[str, str]]:
+        """The Tools of a document's operations, and why others can't be used."""
         assert tool.spec.openapi
         text = await self._text(tool, tool.spec.openapi, values)
         try:
@@ -311,24 +326,26 @@ class OpenApiTools:
         await self._client.close()
 
 
-def _tools(tool: Tool, spec: OpenApiSpec, text: str) -> Mapping[str, Tool]:
-    """The Tools of a document's operations, by name."""
+def _tools(tool: Tool, spec: OpenApiSpec, text: str) -> tuple[Mapping[str, Tool], Mapping[str, str]]:
+    """The Tools of a document's operations, by name, and why others can't be used, by the id of the operation."""
     documents = parse_documents(text, Path(tool.name))
     document = documents[0].data if documents else None
     if not isinstance(document, dict) or not str(document.get("openapi", "")).startswith("3."):
         raise ValueError("it is not an OpenAPI 3 document")
     own_headers = [header.name for header in spec.headers]
-    operations = [*OpenApiDocument(document, spec.url, spec.base_url, own_headers).operations()]
+    read = OpenApiDocument(document, spec.url, spec.base_url, own_headers)
+    operations = [*read.operations()]
     names = dict(zip(tool_names(tool.name, (operation.id for operation in operations)), operations, strict=True))
-    selected = {
-        name: operation
-        for name, operation in names.items()
-        if any(fnmatchcase(operation.id, pattern) for pattern in spec.operations)
-    }
+
+    def is_wanted(operation: str) -> bool:
+        return any(fnmatchcase(operation, pattern) for pattern in spec.operations)
+
+    selected = {name: operation for name, operation in names.items() if is_wanted(operation.id)}
     if not selected:
         ids = ", ".join(operation.id for operation in operations) or "none"
         raise ValueError(f"no operation matches openapi.operations; its operations: {ids}")
-    return {name: _generated(tool, spec, name, operation.spec) for name, operation in selected.items()}
+    tools = {name: _generated(tool, spec, name, operation.spec) for name, operation in selected.items()}
+    return tools, {name: reason for name, reason in read.skipped.items() if is_wanted(name)}
 
 
 def _generated(tool: Tool, spec: OpenApiSpec, name: str, operation: ToolSpec) -> Tool:
@@ -401,3 +418,15 @@ def _with_operations(catalog: RunCatalog, generated: Mapping[str, Mapping[str, T
             for target in catalog.targets(manifest):
                 generated_names(target)
     return catalog.with_manifests(known.values(), generated_from=generated_from)
+
+
+def _used_whole(catalog: RunCatalog) -> set[str]:
+    """The ids of manifests to which agents and queries refer by their own names, not by that of an operation."""
+    references: list[Reference] = []
+    for manifest in catalog.manifests:
+        if isinstance(manifest, Agent):
+            references += [reference for _, reference in manifest.tools() if reference]
+        elif isinstance(manifest, Query):
+            references += catalog.targets(manifest)
+    found = [(reference, catalog.find(reference)) for reference in references]
+    return {source.id for reference, source in found if source and source.name == reference.name}

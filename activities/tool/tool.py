@@ -1,12 +1,13 @@
 """The protocol of a tool type: how its tools are discovered, described to a model, and called."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
 from ...contracts.message import Handoff, PersonDecision
+from ...contracts.text import truncate
 from ...journal.leases import Lease
 from ...observability.metrics import InputRequired
 from ...resources import tool as resources
@@ -155,6 +156,9 @@ class ToolSource(Protocol):
         ...
 
 
+MAX_REASON = 200
+"""Bytes that are shown of the reason why a tool can't be used."""
+
 MAX_NAME = 64
 """Characters of a tool's name, the limit of most model APIs."""
 
@@ -175,6 +179,20 @@ def tool_names(prefix: str, names: Iterable[str]) -> Iterator[str]:
             unique = f"{first[: MAX_NAME - 4]}-{number}"
         used.add(unique)
         yield unique
+
+
+MAX_SHOWN_SKIPPED = 3
+"""Tools that a notice names with their reasons; it counts the others."""
+
+
+def skipped_notice(id_: str, skipped: Mapping[str, str]) -> str:
+    """The notice that tools of a server or of a document can't be used; ``skipped`` has the reasons by their names."""
+    shown = [
+        f"{truncate(name, MAX_NAME)} ({truncate(reason, MAX_REASON)})"
+        for name, reason in [*skipped.items()][:MAX_SHOWN_SKIPPED]
+    ]
+    more = f", and {len(skipped) - len(shown)} more" if len(skipped) > len(shown) else ""
+    return f"{id_}: left out what can't be used as a tool: {', '.join(shown)}{more}"
 
 
 def with_generated_tools(agent: Agent, generated_names: GeneratedNames) -> Agent:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack, overload
+from typing import Any, Self, TypedDict, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
@@ -37,6 +37,7 @@ from .content import RunInput
 from .definitions import (
     ResourceDefinition,
     ValueInput,
+    as_json,
     check,
     check_list,
     check_mapping,
@@ -98,6 +99,7 @@ def query_for(target: Target[Any], value: RunInput | None, options: RunOptions) 
     if options.get("once") and not options.get("id"):
         raise TypeError("once needs an id")
     check_mapping(options.get("session"), "session")
+    _session(options)
     check_list(options.get("functions") or (), "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # ABC
     check_list(options.get("resources") or (), "resources", ResourceDefinition, "a list of Manifests")
     if isinstance(target, ResourceDefinition) and target.kind == "Query":
@@ -120,10 +122,16 @@ def query_for(target: Target[Any], value: RunInput | None, options: RunOptions) 
     )
 
 
+def _session(options: RunOptions) -> JsonObject | None:
+    """The initial values of a session. Raises TypeError for values that JSON can't represent."""
+    session = options.get("session")
+    return cast(JsonObject, as_json({"session": session})["session"]) if session else None
+
+
 def manifests_digest(target: Target[Any], value: RunInput | None, options: RunOptions) -> str:
     """A digest of everything that a run is started with: its input, options and manifests. Raises as ``query_for``."""
     loaded = load_definitions([query_for(target, value, options), *(options.get("resources") or ())])
-    session = json.dumps(options.get("session") or {}, sort_keys=True)
+    session = json.dumps(_session(options) or {}, sort_keys=True)
     return hashlib.sha256(f"{loaded.catalog.sha}{session}".encode()).hexdigest()
 
 
@@ -304,7 +312,7 @@ class Connection:
             manifest,
             catalog,
             new_id,
-            session=options.get("session"),
+            session=_session(options),
             joins=run_id is not None,
             once=once,
         )

@@ -11,7 +11,7 @@ from ...resources.content import ContentPart, Detail, part_of_bytes, part_of_fil
 
 
 class File:
-    """A file: its path, its bytes, or its ``https://`` URL, which the model's server fetches.
+    """A file: its path, its bytes, or its ``https://`` or ``http://`` URL, which the model's server fetches.
 
     Bytes need a ``media_type``, such as ``application/pdf``; otherwise the name tells it. Raises OSError for a file
     that can't be read, and ValueError for one without a media type or with another kind of URL.
@@ -82,8 +82,8 @@ def input_fields(value: RunInput) -> dict[str, Any]:
         if isinstance(goal, str) and len(value) == 1:
             return {"input": goal}
         try:
-            return {"input": json.dumps(dict(value), ensure_ascii=False)}
-        except TypeError as error:
+            return {"input": json.dumps(dict(value), ensure_ascii=False, allow_nan=False)}
+        except (TypeError, ValueError) as error:
             raise TypeError(f"input can't be written as JSON: {error}") from None
     if all(isinstance(message, Mapping) and "role" in message for message in value):
         messages = [dict(message) for message in value if isinstance(message, Mapping)]

@@ -1,6 +1,8 @@
 """What all definitions of resources in Python share: arguments, manifests, dependencies, secrets and files."""
 
 import inspect
+import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -98,10 +100,17 @@ def reject_unknown(options: type, arguments: Mapping[str, Any], constructor: str
 def as_json(value: Mapping[str, object]) -> JsonObject:
     """A mapping as JSON. Raises TypeError, naming the field, for a value that JSON can't represent."""
     try:
-        return cast(JsonObject, to_jsonable_python(value, by_alias=True))
+        return cast(JsonObject, _jsonable(value))
     except (PydanticSerializationError, ValueError):
         path, wrong = _first_without_json(value)
         raise TypeError(f"{dotted_path(path)} is {_described(wrong)}, which a manifest can't contain") from None
+
+
+def _jsonable(value: object) -> object:
+    """A value as JSON. Raises PydanticSerializationError and ValueError, also for numbers that JSON has not."""
+    converted: object = to_jsonable_python(value, by_alias=True)
+    json.dumps(converted, allow_nan=False)
+    return converted
 
 
 def _first_without_json(value: object, path: JsonPath = ()) -> tuple[JsonPath, object]:
@@ -113,7 +122,7 @@ def _first_without_json(value: object, path: JsonPath = ()) -> tuple[JsonPath, o
         items = enumerate(value)
     for key, item in items:
         try:
-            to_jsonable_python(item, by_alias=True)
+            _jsonable(item)
         except (PydanticSerializationError, ValueError):
             return _first_without_json(item, (*path, key if isinstance(key, int) else str(key)))
     return path, value
@@ -136,6 +145,8 @@ def _described(value: object) -> str:
         return f"the coroutine {value.__name__}, which was not awaited"
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if inspect.isroutine(value):
         return f"the function {getattr(value, '__name__', '')}"
     return _TYPE_NAMES.get(type(value), f"of the type {type(value).__name__}")

@@ -10,7 +10,7 @@ from ..account import account_name, client_identity
 from ..errors import UsageError
 from ..text import escape_line
 from .exit_codes import REFUSED, CommandEndError
-from .options import Namespace, RunName, RunNames
+from .options import Namespace, RunName, RunNames, read_value
 from .terminal import print_message
 
 if TYPE_CHECKING:
@@ -109,10 +109,7 @@ def _read_values(assignments: Sequence[str]) -> "JsonObject":
         name, equals, text = assignment.partition("=")
         if not (name and equals):
             raise UsageError(f"'{assignment}' is not of the form NAME=VALUE")
-        try:
-            changes[name] = json.loads(text) if text else None
-        except ValueError:
-            changes[name] = text
+        changes[name] = read_value(text, assignment) if text else None
     return changes
 
 

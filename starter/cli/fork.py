@@ -1,6 +1,5 @@
 """The command ``fork``, which goes on from a place in a run in a new run."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +8,7 @@ import typer
 
 from ..account import account_name
 from ..errors import UsageError
-from .options import Namespace, QueryFormat, QueryOutput, Recursive, RunName
+from .options import Namespace, QueryFormat, QueryOutput, Recursive, RunName, read_value
 from .run import print_results
 from .terminal import print_message
 
@@ -82,8 +81,5 @@ def _read_changes(assignments: Sequence[str]) -> "JsonObject":
         place, equals, text = assignment.partition("=")
         if not (equals and "." in place.strip(".")):
             raise UsageError(f"'{assignment}' is not of the form NAME.FIELD=VALUE")
-        try:
-            changes[place] = json.loads(text)
-        except ValueError:
-            changes[place] = text
+        changes[place] = read_value(text, assignment)
     return changes

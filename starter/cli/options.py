@@ -2,11 +2,15 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import UsageError
 from . import completion
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 
 class OutputFormat(StrEnum):
@@ -76,3 +80,15 @@ QueryOutput = Annotated[
     QueryFormat,
     typer.Option("-o", "--output", help="The output format; ark is YAML with ARK's status."),
 ]
+
+
+def read_value(text: str, option: str) -> "JsonValue":
+    """The value of an ``option``: JSON, or else the text itself. Raises UsageError for a number that is too large."""
+    from ...contracts.text import NumberTooLarge, parse_json
+
+    try:
+        return parse_json(text, constants=False)
+    except NumberTooLarge as error:
+        raise UsageError(f"{option}: {error}") from None
+    except ValueError:
+        return text

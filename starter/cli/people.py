@@ -1,6 +1,5 @@
 """Commands for decisions by people: approvals, approve, reject, inbox, reply."""
 
-import json
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -210,10 +209,12 @@ def _value(root: str, decision: "PendingDecision") -> "JsonValue":
 
 
 def _read_arguments(text: str | None) -> "JsonObject | None":
+    from ...contracts.text import parse_json
+
     if text is None:
         return None
     try:
-        value = json.loads(text)
+        value = parse_json(text, constants=False)
     except ValueError as error:
         raise UsageError(f"--arguments: is not JSON: {error}") from None
     if not isinstance(value, dict):

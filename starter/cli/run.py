@@ -48,7 +48,9 @@ def run(
     ] = None,
     attach: Annotated[
         list[str] | None,
-        typer.Option("--attach", help="An image or a file for the models: its path or https:// URL; repeatable."),
+        typer.Option(
+            "--attach", help="An image or a file for the models: its path, or its https:// or http:// URL; repeatable."
+        ),
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start the run without following it.")] = False,
     output: QueryOutput = QueryFormat.text,

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from a2a.types import Message, Part
 from a2a.utils.errors import InvalidParamsError
-from pydantic import Field, ValidationError
+from google.protobuf.struct_pb2 import Struct, Value
+from pydantic import Field, JsonValue, ValidationError
 
 from ...activities.agent.a2a import json_of
 from ...contracts.decisions import MAX_REASON
@@ -72,8 +73,17 @@ _ID = re.compile(r"[0-9a-f]{10}")
 """The id of a decision, as ``decision_id`` makes it."""
 
 
+def _json_of(value: Value | Struct) -> JsonValue:
+    """The JSON value of data or metadata. Raises BadRequestError for NaN and Infinity, which parsers accept."""
+    try:
+        return json_of(value)
+    except ValueError:
+        raise BadRequestError("the message has NaN, Infinity or a number that is too large: it is not JSON") from None
+
+
 def options_of(message: Message) -> Options:
-    metadata = json_of(message.metadata)
+    """What a message says about its run. Raises BadRequestError for numbers that JSON has not."""
+    metadata = _json_of(message.metadata)
     baton = metadata.get("baton") if isinstance(metadata, dict) else None
     return Options.model_validate(baton or {})
 
@@ -86,7 +96,7 @@ def text_of(parts: Sequence[Part]) -> str:
             case "text":
                 texts.append(part.text)
             case "data":
-                texts.append(json.dumps(json_of(part.data), ensure_ascii=False))
+                texts.append(json.dumps(_json_of(part.data), ensure_ascii=False))
             case _:
                 raise BadRequestError("a message to a task that is working has texts and data only", param="parts")
     return "\n\n".join(texts)
@@ -123,7 +133,7 @@ def command_of(parts: Sequence[Part], view: TaskView) -> Command | None:
 
     Raises InvalidParamsError for a message that is unclear, and BadRequestError for one with files.
     """
-    data = [json_of(part.data) for part in parts if part.WhichOneof("content") == "data"]
+    data = [_json_of(part.data) for part in parts if part.WhichOneof("content") == "data"]
     for value in data:
         names = [name for name in COMMANDS if isinstance(value, dict) and name in value]
         if not names:

@@ -50,6 +50,7 @@ from ...resources.provenance import Provenance
 from ...resources.rights import AccountName
 from ...temporal.client import task_queue
 from ...temporal.executions import PUSH_WORKFLOW, delete_execution, memo_of, push_id, pushes_of
+from ...temporal.histories import decode_payload
 from ...temporal.search_attributes import CALLER
 from ..runs.listing import LAST
 from .a2a_tasks import TaskView, Update
@@ -149,7 +150,8 @@ class PushNotifications:
     ) -> TaskPushNotificationConfig:
         """Creates or replaces a configuration: what happens after the state of ``view`` is posted.
 
-        Raises InvalidParamsError for an address that is not public, or that is not https, and for too many
+        One of the same id that posts still keeps its place, also if other fields replace it: what it has not posted yet
+        is not lost. Raises InvalidParamsError for an address that is not public, or that is not https, and for too many
         configurations.
         """
         await self._check(config)
@@ -174,6 +176,10 @@ class PushNotifications:
             cursor=view.cursor,
         )
         shown: JsonObject = {"url": config.url, "scheme": config.authentication.scheme}
+        if earlier := await self._delivery(view.run.id, config_id):
+            push = push.model_copy(update={"cursor": earlier.cursor})
+            if push == earlier:
+                return _config(view.run.id, config_id, shown)
 
         async def start(attributes: TypedSearchAttributes) -> None:
             await self._client.start_workflow(
@@ -365,6 +371,30 @@ class PushNotifications:
         except BatonError:
             raise InvalidParamsError("push notifications are sent to public addresses") from None
 
+    async def _delivery(self, run: str, config_id: str) -> Push | None:
+        """The open delivery of a configuration, with the cursor to which it has come; None if there is none."""
+        try:
+            described = await self._describe(run, config_id)
+        except NotFoundError:
+            return None
+        if described.status != WorkflowExecutionStatus.RUNNING:
+            return None
+        converter = self._client.data_converter
+        delivery: Push | None = None
+        async for event in self._handle(run, config_id, described.run_id).fetch_history_events():
+            if event.HasField("workflow_execution_started_event_attributes"):
+                given = event.workflow_execution_started_event_attributes.input
+            elif event.HasField("activity_task_scheduled_event_attributes"):
+                given = event.activity_task_scheduled_event_attributes.input
+            else:
+                continue
+            delivery = await decode_payload(converter, given, Push)
+        for activity_ in described.raw_description.pending_activities:
+            if delivery and activity_.heartbeat_details.payloads:
+                noted = await decode_payload(converter, activity_.heartbeat_details, str)
+                delivery = delivery.model_copy(update={"cursor": noted or delivery.cursor})
+        return delivery
+
     async def _describe(self, run: str, config_id: str) -> WorkflowExecutionDescription:
         missing = NotFoundError(f"the task has no push notification configuration '{config_id[:100]}'")
         try:
@@ -377,8 +407,8 @@ class PushNotifications:
             raise missing
         return described
 
-    def _handle(self, run: str, config_id: str) -> WorkflowHandle[object, object]:
-        return self._client.get_workflow_handle(push_id(run, config_id))
+    def _handle(self, run: str, config_id: str, execution: str | None = None) -> WorkflowHandle[object, object]:
+        return self._client.get_workflow_handle(push_id(run, config_id), run_id=execution)
 
 
 @dataclass

@@ -21,6 +21,7 @@ from pydantic import JsonValue
 
 from ...contracts.message import PersonDecision
 from ...contracts.status import Status
+from ...contracts.text import is_cut_from
 from ...resources.base import JsonObject
 from ...resources.content import ContentPart
 from ..history.events import (
@@ -84,6 +85,8 @@ class TaskView:
         self._history: list[tuple[datetime | None, Message]] = [(None, question)]
         self._steered: set[tuple[str, str]] = set()
         """The messages that people have sent into the run: their authors and texts."""
+        self._early: set[tuple[str, str]] = set()
+        """Messages of people that a run below has read before the run above has told of their sending."""
         self._ended: Status | None = None
         self._streamed: str | None = None
 
@@ -150,16 +153,9 @@ class TaskView:
             self._at = event.at
         match event:
             case MessageEvent() if not self._has(event):
-                message = self._said(event)
-                self._history.append((event.at, message))
-                said = self._status_update(
-                    TaskStatus(state=TaskState.TASK_STATE_WORKING, message=message, timestamp=event.at)
-                )
-                return [said, self._status_update(self._status())] if self.pending else [said]
-            case SteeredEvent(text=text, by=by):
-                self._steered.add((by, text))
-                message = self._message(event.id, Role.ROLE_USER, [Part(text=text)], {"name": by})
-                self._history.append((event.at, message))
+                return self._say(event)
+            case SteeredEvent():
+                self._steer(event)
             case WaitStartedEvent(kind=kind, wait=wait) if kind in DECISIONS:
                 self.pending[wait] = event
                 return self._changed(event.at)
@@ -177,6 +173,25 @@ class TaskView:
             case RunEndedEvent() if event.run == self.run.id:
                 return await self._end(event)
         return []
+
+    def _say(self, event: MessageEvent) -> Sequence[Update]:
+        """Adds a message to the history."""
+        if event.from_person:
+            self._early.add((event.name, event.text))
+        message = self._said(event)
+        self._history.append((event.at, message))
+        said = self._status_update(TaskStatus(state=TaskState.TASK_STATE_WORKING, message=message, timestamp=event.at))
+        return [said, self._status_update(self._status())] if self.pending else [said]
+
+    def _steer(self, event: SteeredEvent) -> None:
+        """Adds what a person has sent into the run to the history, unless it has it already."""
+        sent = event.by, event.text
+        if sent in self._early:
+            self._early.remove(sent)
+            return
+        self._steered.add(sent)
+        message = self._message(event.id, Role.ROLE_USER, [Part(text=event.text)], {"name": event.by})
+        self._history.append((event.at, message))
 
     def take(self, wait: str, decision: PersonDecision) -> None:
         """Takes note of the decision for a wait before the events say so. While people are missing it waits on."""
@@ -223,8 +238,8 @@ class TaskView:
         updates: list[Update] = []
         if self._artifacts():
             streamed = self._streamed or ""
-            if streamed and ended.message.startswith(streamed):
-                rest = ended.message.removeprefix(streamed)
+            if streamed and (ended.message.startswith(streamed) or is_cut_from(ended.message, streamed)):
+                rest = ended.message.removeprefix(streamed) if ended.message.startswith(streamed) else ""
                 updates.append(self._artifact_update(rest, append=True, last=True))
             else:
                 updates.append(self._artifact_update(ended.message, append=False, last=True))

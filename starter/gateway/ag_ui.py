@@ -45,6 +45,7 @@ from ..history.events import (
     WaitStartedEvent,
 )
 from ..history.follow import CursorError
+from ..runs.listing import MAX_SEARCHED
 from ..runs.start import to_json
 from .access import Caller
 from .errors import BadRequestError, ConflictError, GatewayError, NotFoundError, as_gateway_error
@@ -57,6 +58,9 @@ from .sse import EventStream, encode
 from .targets import ServedTarget, Targets
 
 PATH = "/ag-ui"
+
+THREAD = "ag-ui.thread"
+"""The memo entry of a run with the id of the conversation of its thread."""
 
 VERSION = "1.0"
 """The version of the protocol."""
@@ -126,7 +130,7 @@ class AgUi:
         caller = caller_of(request)
         target = await self._targets.find(caller, request.path_params["target"])
         if answers := _answers(asked):
-            run, after = await self._resume(caller, answers)
+            run, after = await self._resume(caller, asked, answers)
         else:
             run, after = await self._start(caller, target, asked), None
         spec = await run.spec()
@@ -140,7 +144,8 @@ class AgUi:
             return await self._runs.find(caller, self._runs.id_of(caller, target, key))
         except NotFoundError:
             question = await self._question(caller, target, asked)
-            return await self._runs.start(caller, target, question, protocol="ag-ui", key=key)
+            memo = {THREAD: _conversation(caller, asked.thread_id)}
+            return await self._runs.start(caller, target, question, protocol="ag-ui", key=key, memo=memo)
 
     async def _question(self, caller: Caller, target: ServedTarget, asked: ag_types.RunAgentInput) -> TargetQuestion:
         """What the user has said since the last answer. All before it is in the conversation of the thread.
@@ -157,15 +162,7 @@ class AgUi:
         )
         if asked.parent_run_id is None:
             return question
-        key = _key(asked.thread_id, asked.parent_run_id)
-        try:
-            parent = await self._runs.find(caller, self._runs.id_of(caller, target, key))
-        except NotFoundError:
-            raise NotFoundError(
-                f"parentRunId: no run '{asked.parent_run_id[:200]}' has begun in this thread; of a run that continued "
-                "after an interrupt, name the one that was interrupted first",
-                param="parentRunId",
-            ) from None
+        parent = await self._parent(caller, target, asked.thread_id, asked.parent_run_id)
         status = await parent.status()
         head = status.responses[0].head if status.responses else status.head
         if status.is_open or head is None:
@@ -174,7 +171,24 @@ class AgUi:
             )
         return question.model_copy(update={"after": head, "conversation": None})
 
-    async def _resume(self, caller: Caller, answers: Mapping[StreamPlace, Answer]) -> tuple[Run, str]:
+    async def _parent(self, caller: Caller, target: ServedTarget, thread: str, parent: str) -> Run:
+        """The run that has begun with the ``runId`` ``parent``, or was answered with it. Raises NotFoundError."""
+        key = _key(thread, parent)
+        with contextlib.suppress(NotFoundError):
+            return await self._runs.find(caller, self._runs.id_of(caller, target, key))
+        conversation = _conversation(caller, thread)
+        listed, _ = await self._runs.by_change(caller, MAX_SEARCHED, lambda run: run.memo.get(THREAD) == conversation)
+        for each in listed:
+            with contextlib.suppress(NotFoundError):  # it was deleted
+                run = await self._runs.find(caller, each.id)
+                if await run.has_taken(key):
+                    return run
+        text = f"parentRunId: no run '{parent[:200]}' has begun in this thread, or has answered one of its runs"
+        raise NotFoundError(text, param="parentRunId")
+
+    async def _resume(
+        self, caller: Caller, asked: ag_types.RunAgentInput, answers: Mapping[StreamPlace, Answer]
+    ) -> tuple[Run, str]:
         """The run that was interrupted, once it has the answers, and the cursor after which the stream goes on.
 
         The same answers again have no further effect. Raises BadRequestError if some are missing or invalid, and
@@ -200,7 +214,11 @@ class AgUi:
         if given and missing:
             names = ", ".join(map(prompt_of, missing))
             raise BadRequestError(f"resume: all open interrupts need an answer; missing: {names}", param="resume")
-        actions = [_action(run, undecided[key], answer) for key, answer in given.items()]
+        key = _key(asked.thread_id, asked.run_id)
+        actions = [
+            _action(run, undecided[decision], answer, f"{key}/{_digest(decision, answer.model_dump_json())}")
+            for decision, answer in given.items()
+        ]
         for act in actions:
             await act()
         return run, after
@@ -241,7 +259,11 @@ def _answers(asked: ag_types.RunAgentInput) -> Mapping[StreamPlace, Answer]:
 
 def _key(thread: str, run: str) -> str:
     """The idempotency key of a run of AG-UI; both ids may have any length."""
-    return "ag-ui:" + hashlib.sha256(json.dumps([thread, run]).encode()).hexdigest()
+    return f"ag-ui:{_digest(thread, run)}"
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
 
 def _conversation(caller: Caller, thread: str) -> str:
@@ -314,19 +336,22 @@ def _session(state: object) -> JsonObject:
     return session if isinstance(session, dict) else {}
 
 
-def _action(run: Run, decision: PendingDecision, answer: Answer) -> Callable[[], Awaitable[object]]:
-    """What carries an answer out. Raises BadRequestError and ConflictError for one that does not fit."""
+def _action(run: Run, decision: PendingDecision, answer: Answer, request: str) -> Callable[[], Awaitable[object]]:
+    """What carries an answer out, with the id ``request``.
+
+    Raises BadRequestError and ConflictError for one that does not fit.
+    """
     if (decision.kind == "client_tool") != isinstance(answer, ag_types.ToolMessage):
         raise BadRequestError("resume: a tool of the client needs a tool message, and an interrupt an entry of resume")
     if isinstance(answer, ag_types.ToolMessage):
         output = _result_text(answer)
         _check(run, decision, GiveResultRequest(call=decision.id, output=output))
-        return partial(run.give_result, decision.id, output)
+        return partial(run.give_result, decision.id, output, request=request)
     if decision.kind == "question":
-        return _reply(run, decision, answer)
+        return _reply(run, decision, answer, request)
     if answer.status == "cancelled":
         _check(run, decision, ApproveRequest(call=decision.id, approved=False))
-        return partial(run.decide, decision.id, approved=False)
+        return partial(run.decide, decision.id, approved=False, request=request)
     payload = answer.payload
     given = {"approved": payload} if isinstance(payload, bool) else payload
     approved = given.get("approved") if isinstance(given, dict) else None
@@ -338,7 +363,7 @@ def _action(run: Run, decision: PendingDecision, answer: Answer) -> Callable[[],
     if not approved:
         arguments = None
     _check(run, decision, ApproveRequest(call=decision.id, approved=approved, arguments=arguments, reason=reason))
-    return partial(run.decide, decision.id, approved=approved, arguments=arguments, reason=reason)
+    return partial(run.decide, decision.id, approved=approved, arguments=arguments, reason=reason, request=request)
 
 
 def _check(run: Run, decision: PendingDecision, request: ApproveRequest | ReplyRequest | GiveResultRequest) -> None:
@@ -349,13 +374,15 @@ def _check(run: Run, decision: PendingDecision, request: ApproveRequest | ReplyR
         raise ConflictError(refusal, param="resume")
 
 
-def _reply(run: Run, decision: PendingDecision, answer: ag_types.ResumeEntry) -> Callable[[], Awaitable[object]]:
+def _reply(
+    run: Run, decision: PendingDecision, answer: ag_types.ResumeEntry, request: str
+) -> Callable[[], Awaitable[object]]:
     """What replies to a question. Raises BadRequestError and ConflictError for a reply that does not fit."""
     payload = answer.payload
     if answer.status == "cancelled":
         if decision.asked_by:
             _check(run, decision, ReplyRequest(text="", to=decision.id, declines=True))
-            return partial(run.reply, "", decision.id, declines=True)
+            return partial(run.reply, "", decision.id, declines=True, request=request)
         # A person of the team can't decline its turn.
         return partial(run.cancel, "the question was not answered")
     text = payload.get("reply") if isinstance(payload, dict) else payload
@@ -364,7 +391,7 @@ def _reply(run: Run, decision: PendingDecision, answer: ag_types.ResumeEntry) ->
     elif not isinstance(text, str) or not text.strip():
         raise BadRequestError("resume: the payload must be a string, or {reply: TEXT}", param="resume")
     _check(run, decision, ReplyRequest(text=text, to=decision.id))
-    return partial(run.reply, text, decision.id)
+    return partial(run.reply, text, decision.id, request=request)
 
 
 def _result_text(message: ag_types.ToolMessage) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -14,6 +14,7 @@ from ..history.events import (
     CalledTool,
     Event,
     ModelAnsweredEvent,
+    ToolCalledEvent,
     ToolFailedEvent,
     ToolReturnedEvent,
     WaitEndedEvent,
@@ -23,7 +24,7 @@ from .access import Caller
 from .errors import BadRequestError, NotFoundError
 from .run import Run
 from .runs import Runs
-from .speeches import Begun, Over, Speeches, Update, Waits
+from .speeches import Begun, Over, Speeches, Update, Waits, history_place
 from .targets import ServedTarget
 
 PREFIX = "call_"
@@ -72,6 +73,11 @@ def place_of(text: str) -> tuple[str, str | None]:
     """The run's id, and the decision that precedes the part of the run, from an id without its prefix."""
     match = PLACE.fullmatch(text)
     return (match[2], match[1]) if match else (text, None)
+
+
+def call_id(run: Run, decision: str) -> str:
+    """The id of the call that waits for a decision, which ``place_of`` reads without its prefix."""
+    return f"{PREFIX}{decision}_{run.id}"
 
 
 def is_call(call: object) -> bool:
@@ -144,6 +150,18 @@ class Part:
                     ]
         return []
 
+    async def results(self) -> Mapping[str, str]:
+        """The results after which this part begins, by decision. Those of the first part are none.
+
+        Results of calls that wait together are one input, also if they came one by one: the history is the same.
+        """
+        reading = _Results()
+        async with contextlib.aclosing(self.run.events(live=False)) as events:
+            while self.last and not reading.has_all(self.last) and (event := await anext(events, None)):
+                if event.run == self.run.id:
+                    reading.feed(event)
+        return reading.given if self.last in reading.given else {}
+
     def _shown(self, update: Update) -> Update:
         """An update as it is, except that a later part of the run ends with its own token usage."""
         if self.last and isinstance(update, Over):
@@ -215,7 +233,7 @@ class _Waiting:
             at=max(event.at for event in self.open.values()),
             calls=[
                 ClientCall(
-                    id=f"{PREFIX}{wait}_{self.run.id}",
+                    id=call_id(self.run, wait),
                     decision=wait,
                     tool=event.tool or "",
                     arguments=event.text or "{}",
@@ -223,6 +241,39 @@ class _Waiting:
                 for wait, event in self.open.items()
             ],
         )
+
+
+@dataclass
+class _Results:
+    """The newest results of the client's tools, by decision: those of calls that wait together."""
+
+    given: dict[str, str] = field(default_factory=dict)
+    _open: set[str] = field(default_factory=set)
+    _ended: WaitEndedEvent | None = None
+    """The wait that has ended last: the call for which it was begins at the same place."""
+
+    _calls: dict[str, str] = field(default_factory=dict)
+    """The decisions of calls that go on with their results, by the id of the call."""
+
+    def has_all(self, last: str) -> bool:
+        """Whether the result for a decision is known, and those that were given with it."""
+        return last in self.given and not self._calls
+
+    def feed(self, event: Event) -> None:
+        """Takes an event of the run into account."""
+        match event:
+            case WaitStartedEvent(kind="client_tool"):
+                if not (self._open or self._calls):
+                    self.given.clear()
+                self._open.add(event.wait)
+            case WaitEndedEvent() if event.wait in self._open:
+                self._open.remove(event.wait)
+                self._ended = event
+            case ToolCalledEvent() if self._ended and history_place(event) == history_place(self._ended):
+                self._calls[event.call] = self._ended.wait
+            case ToolReturnedEvent() | ToolFailedEvent():
+                if decision := self._calls.pop(event.call, None):
+                    self.given[decision] = (event.text if isinstance(event, ToolReturnedEvent) else event.error) or ""
 
 
 def _is_own_wait(update: Update) -> bool:

@@ -207,7 +207,7 @@ def _part(part: JsonValue, place: str) -> JsonObject:
 def _image(image: JsonObject, place: str) -> JsonObject:
     url = image.get("url")
     if not isinstance(url, str):
-        raise BadRequestError(f"{place}.image_url: a URL is needed: an https:// or a data: URL", param=place)
+        raise BadRequestError(f"{place}.image_url: a URL is needed: an https://, http:// or data: URL", param=place)
     converted: JsonObject = {"url": url}
     detail = image.get("detail")
     if isinstance(detail, str) and detail in DETAILS:

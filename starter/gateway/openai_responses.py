@@ -22,7 +22,7 @@ from ...resources.base import JsonObject
 from ...resources.client import API_DEFAULTS, ClientTool
 from ..history.events import RunEndedEvent
 from .errors import BadRequestError, ConflictError, NotFoundError, as_gateway_error
-from .openai_calls import CallsWait, Part, give_results, place_of
+from .openai_calls import CallsWait, Part, call_id, give_results, place_of
 from .openai_common import (
     RUN_HEADER,
     error_body,
@@ -261,9 +261,11 @@ class ResponseWriter:
             yield from self._send_item_added(speech, speech.draft)
         text = speech.text[self._sent :]
         if text:
+            before = self._sent
             self._sent += len(text)
-            # The mark of a truncated text may be longer than what it stands for.
-            place = min(self._sent, full_length(speech.text))
+            # The mark of a truncated text may be longer than what it stands for, or the model's own words.
+            length = full_length(speech.text)
+            place = min(self._sent, length) if length > before else self._sent
             number = min(start + 1 + place, start + RESERVED - 4)
             delta = "response.output_text.delta"
             yield from self._send_part(number, delta, item_id, index, delta=text, logprobs=[])
@@ -515,10 +517,14 @@ class ResponsesApi:
 
     async def input_items(self, request: Request) -> Response:
         """The input of a response, the last item first unless ``order`` is ``asc``."""
-        run = (await self._find(request, request.path_params["response"])).run
-        spec = await run.spec()
-        asked = spec.model_dump(mode="json", by_alias=True, exclude_none=True)["input"] if spec else []
-        items = stored_items(asked)
+        part = await self._find(request, request.path_params["response"])
+        if part.last:
+            results = await unless_disconnected(request, part.results())
+            items = [_result_item(part.run, decision, output) for decision, output in results.items()]
+        else:
+            spec = await part.run.spec()
+            asked = spec.model_dump(mode="json", by_alias=True, exclude_none=True)["input"] if spec else []
+            items = stored_items(asked)
         if request.query_params.get("order", "desc") != "asc":
             items.reverse()
         ids = [item["id"] for item in items]
@@ -609,6 +615,17 @@ async def _calls_of(part: Part) -> list[str]:
         return []
     items = (await _read(part, wait=False)).output
     return [str(item["call_id"]) for item in items if item["type"] == "function_call"]
+
+
+def _result_item(run: Run, decision: str, output: str) -> JsonObject:
+    """The result of a call of the client's tools as an input item."""
+    return {
+        "id": f"fco_{decision}",
+        "type": "function_call_output",
+        "status": "completed",
+        "call_id": call_id(run, decision),
+        "output": output,
+    }
 
 
 def _headers(run: Run) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -14,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ...contracts.text import repair_surrogates
+from ...contracts.text import NumberTooLarge, finite, repair_surrogates
 from .access import Caller
 from .errors import BadRequestError, GatewayError, invalid_body
 
@@ -100,10 +99,10 @@ def parse_json(body: bytes) -> object:
     """
     try:
         text = body.decode(json.detect_encoding(body))
-        value: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+        value: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=finite)
         return _repaired(value) if _SURROGATE.search(text) else value
     except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, _JsonError) else "it is not valid JSON"
+        reason = str(error) if isinstance(error, _JsonError | NumberTooLarge) else "it is not valid JSON"
         raise GatewayError(f"the body can't be read: {reason}") from None
 
 
@@ -131,13 +130,6 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(value) < len(pairs):
         raise _JsonError("an object has two fields of the same name")
     return value
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise _JsonError("a number is too large")
-    return number
 
 
 def _no_constant(name: str) -> object:

@@ -428,23 +428,24 @@ class Run:
         place = pending.place(self._client.namespace, request)
         return request.signed(IdentityKeys.of(self._environ).sign_decision(self._caller.identity, place))
 
-    async def give_result(self, call: str, output: str) -> PersonDecision:
+    async def give_result(self, call: str, output: str, request: str | None = None) -> PersonDecision:
         """Gives what the caller's tool has returned for a call; the same result again has no further effect.
 
-        Raises ConflictError if the call does not wait for it, or has got another result, or if the result is too large.
+        ``request`` is an id by which ``has_taken`` knows it. Raises ConflictError if the call does not wait for it, or
+        has got another result, or if the result is too large.
         """
-        request = GiveResultRequest(call=call, output=output, by=self._caller.name)
-        if request.problem:
-            raise ConflictError(request.problem)
+        given = GiveResultRequest(call=call, output=output, by=self._caller.name)
+        if given.problem:
+            raise ConflictError(given.problem)
         refusal: Exception = NotDecided()
         for _ in range(LISTED_ATTEMPTS):
             try:
-                return await give_result(self._client, self.handle, request)
+                return await give_result(self._client, self.handle, given, request)
             except (NotDecided, NotServedError) as error:
                 refusal = error
             wait = await self._wait(call)
-            if isinstance(wait, WaitEndedEvent) and wait.digest == request.digest:
-                return request.decision(wait.at).to_remember()
+            if isinstance(wait, WaitEndedEvent) and wait.digest == given.digest:
+                return given.decision(wait.at).to_remember()
             if not isinstance(wait, WaitStartedEvent) or isinstance(refusal, NotServedError):
                 break
             await asyncio.sleep(LISTED_INTERVAL)  # the events have the wait, and the run has it in a moment

@@ -119,14 +119,14 @@ class Answers:
             self._in_panels.add((event.run, event.call))
         elif isinstance(event, ModelAnsweredEvent):
             text = event.text or ""
-            self._latest[event.run] = (_place(event), text)
+            self._latest[event.run] = (history_place(event), text)
             if (event.run, event.call) in self._in_panels:
                 self._in_panels.discard((event.run, event.call))
                 self._quotable.add(text)
 
     def have(self, event: MessageEvent) -> bool:
         """Whether a message repeats an answer: as the message of the call, or as a quote in a panel."""
-        if self._latest.get(event.run) == (_place(event), event.text):
+        if self._latest.get(event.run) == (history_place(event), event.text):
             return True
         return event.part is not None and event.text in self._quotable
 
@@ -213,7 +213,7 @@ class Speeches:
     def _end(self, speech: Speech, text: str) -> None:
         if len(speech.text) <= len(beginning_of(text)):  # of a long text more may have been received
             speech.text = text
-        speech.length = full_length(text)
+        speech.length = max(full_length(text), len(text))  # the model may have written the mark of a truncated text
         speech.has_ended = True
 
     def _retract(self, speech: Speech) -> Iterator[Update]:
@@ -246,6 +246,6 @@ class Speeches:
         yield from self._announce()
 
 
-def _place(event: Event) -> str:
-    """The history event of an event."""
+def history_place(event: Event) -> str:
+    """The place of an event in the history, which those that one history event has brought share."""
     return event.id.rpartition(".")[0]

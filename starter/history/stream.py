@@ -16,7 +16,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ...contracts.requests import AskModelResult, LiveText, SelectRequest, UseToolRequest
-from ...contracts.text import beginning_of, is_cut_from
+from ...contracts.text import beginning_of, full_length, is_cut_from
 from ...temporal.histories import decode_payload
 from ..runs.runs import RunHandle
 from .decoder import decode_failure
@@ -72,7 +72,7 @@ async def stream_events(
         depth_first=depth_first,
         reconnect_timeout=reconnect_timeout,
     )
-    stream = _EventStream(client, tree, live=live, cut=cut)
+    stream = _EventStream(client, tree, environment, live=live, cut=cut)
     pieces = _live_pieces(environment, client.namespace, handle.id) if live and wait else None
     async with contextlib.aclosing(stream.read(pieces)) as events:
         async for event in events:
@@ -162,6 +162,8 @@ class _LiveCall:
     characters: int = 0
     said: str | None = ""
     heartbeat: _Heartbeat = field(default_factory=_Heartbeat)
+    whole: str | None = None
+    """The answer as the journal has it, if the history has only its beginning."""
 
     def advance(self) -> Iterator[Event]:
         """The events for what the last heartbeat has reported."""
@@ -213,13 +215,21 @@ class _LiveCall:
         if not (said is None or text.startswith(said) or is_cut_from(text, said)):
             yield from self._retract()  # a worker of an earlier version does not tell that the text is another one
             return
-        # The history has no more of a long text than its beginning, of which more may have been read.
-        rest = text[self.characters :] if self.characters <= len(beginning_of(text)) else ""
+        rest = self._rest(text)
         if rest or self.said is None:
             last = self._say(rest)
             if not rest:  # its cursor is after the call, so that it comes once
                 self.reader.place.calls.pop(self.event_id, None)
             yield last
+
+    def _rest(self, text: str) -> str:
+        """What is missing of the answer. Without the journal, a long one ends with the mark that it goes on."""
+        begins = text.startswith(self.said) if self.said is not None else self.characters <= len(beginning_of(text))
+        if self.whole is not None and self.whole.startswith(self.said or beginning_of(text)):
+            return self.whole[self.characters :]
+        if begins:
+            return text[self.characters :]
+        return text[len(beginning_of(text)) :] if self.characters < full_length(text) else ""
 
     def _say(self, text: str) -> Event:
         offset = self.characters
@@ -298,8 +308,11 @@ def _is_of_earlier_attempt(activity: PendingActivityInfo) -> bool:
 class _EventStream:
     """The events of a tree of runs, with the live text of its open calls, by run and call."""
 
-    def __init__(self, client: Client, tree: RunTree[_Item], *, live: bool, cut: bool) -> None:
+    def __init__(
+        self, client: Client, tree: RunTree[_Item], environment: Mapping[str, str], *, live: bool, cut: bool
+    ) -> None:
         self._client = client
+        self._environment = environment
         self._tree = tree
         self._live = live
         self._cut = cut
@@ -329,6 +342,7 @@ class _EventStream:
                         read = next_read.result()
                     except StopAsyncIteration:
                         break
+                    await self._complete(read)
                     for event in self._events_of(read):
                         yield self._with_cursor(event)
                     next_read = asyncio.ensure_future(anext(reads))
@@ -403,6 +417,18 @@ class _EventStream:
                 await self._hurry.wait()
         self._hurry.clear()
         await _read_heartbeats(self._client, [*self._calls.values()])
+
+    async def _complete(self, read: Read[_Item]) -> None:
+        """Reads the whole answer whose text was being read, if the history has only its beginning."""
+        source = read.item.source
+        if read.item.event or not isinstance(source, CallEnded) or not isinstance(source.result, AskModelResult):
+            return
+        live = self._calls.get(_key(source))
+        text = source.result.message.content
+        if live and live.characters and not self._cut and beginning_of(text) != text:
+            from ...journal.live_text import read_answer  # noqa: PLC0415
+
+            live.whole = await read_answer(self._environment, self._client.namespace, source.result.head.id)
 
     def _events_of(self, read: Read[_Item]) -> Iterator[Event]:
         source = read.item.source

@@ -214,6 +214,7 @@ async def _redacted(client: Client, update: str, request: Decision) -> Decision:
 async def has_taken(client: Client, run: RunHandle, request_id: str) -> bool:
     """Whether a run, or one below it, has carried out an update that was sent with that ``request_id``.
 
+    Several updates of one request have it with a slash and what tells them apart.
     Reads the histories of all of them: only a request that may be a repeated one needs it.
     """
     newest = run.run_id or (await run.describe()).run_id
@@ -255,13 +256,16 @@ async def earlier_decision(
     return None
 
 
-async def give_result(client: Client, run: RunHandle, request: GiveResultRequest) -> PersonDecision:
+async def give_result(
+    client: Client, run: RunHandle, request: GiveResultRequest, request_id: str | None = None
+) -> PersonDecision:
     """Gives the result of a client's tool, for a call of a run or of its child runs; the same again has no effect.
 
-    Raises NotDecided if the call is unknown, or has got another result, or if the result is too large.
+    ``has_taken`` knows the result by its ``request_id``. Raises NotDecided if the call is unknown, or has got another
+    result, or if the result is too large.
     """
     pending = await pending_decisions(client, run.id, run.run_id)
-    return await _send(client, run, "give_result", request.call, request, pending)
+    return await _send(client, run, "give_result", request.call, request, pending, request_id)
 
 
 async def _send(

@@ -249,12 +249,18 @@ async def test_what_a_model_cannot_take_is_refused_before_any_model_is_called(
         assert (provider.server.requests, env.model.requests) == ([], [])
 
 
-async def test_an_address_is_sent_to_the_server_as_it_is_and_shown_without_its_signature(env: Environment) -> None:
+@pytest.mark.parametrize("scheme", ["https", "http"])
+async def test_an_address_is_sent_to_the_server_as_it_is_and_shown_without_its_signature(
+    env: Environment, scheme: str
+) -> None:
     env.script(line("one", "A heron."))
-    handle = await env.start_query([agent("one")], "agent/one", **asking(text("See"), LINKED))
+    url = LINKED["image_url"]["url"].replace("https", scheme)
+    linked = {"type": "image_url", "image_url": {"url": url}}
+    handle = await env.start_query([agent("one")], "agent/one", **asking(text("See"), linked))
     assert (await env.status(handle)).said == "A heron."
-    assert env.model.requests[0].body.attached == [LINKED]
-    assert next(row for row in env.rows() if row["role"] == "user")["content"] == f"See\n{SHOWN_LINK}"
+    assert env.model.requests[0].body.attached == [linked]
+    shown = SHOWN_LINK.replace("https", scheme)
+    assert next(row for row in env.rows() if row["role"] == "user")["content"] == f"See\n{shown}"
 
 
 @pytest.mark.parametrize(
@@ -262,7 +268,10 @@ async def test_an_address_is_sent_to_the_server_as_it_is_and_shown_without_its_s
     [
         (asking(text("See"), {"type": "input_audio", "input_audio": {}}), "'input_audio' is not supported"),
         (asking({"type": "file", "file": {"file_id": "file-1"}}), "names a file on the server of one provider"),
-        (asking({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}), "must be an https:// URL"),
+        (
+            asking({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}),
+            "must be an https://, http:// or data:",
+        ),
         (asking({"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}), "is not base64"),
         (asking({"type": "image_url", "text": "See"}), "can't be in a part of type image_url"),
         ({"type": "messages", "input": "Why?"}, "must be a list of messages"),

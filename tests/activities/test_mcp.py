@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -244,6 +245,33 @@ def test_a_schema_of_an_older_draft_is_that_of_today() -> None:
     assert isinstance(tool, Tool)
     new = {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": False}
     assert tool.spec.input_schema["properties"] == {"pair": new}
+
+
+@pytest.mark.parametrize(
+    ("used", "patterns", "expected"),
+    [
+        ("test", {}, "bad-1 (REASON), bad-2 (REASON), bad-3 (REASON), and 1 more"),
+        ("some", {"some": "*-2"}, "bad-2 (REASON)"),
+        ("test-good-2", {}, None),
+    ],
+)
+def test_the_notices_of_a_run_name_the_tools_of_its_agent_that_can_not_be_used(
+    used: str, patterns: dict[str, str], expected: str | None
+) -> None:
+    server = manifest("MCPServer", "test", {"address": {"value": "https://x"}})
+    given = [server, user(used), *(tool(name, pattern) for name, pattern in patterns.items())]
+    loaded = load_documents([Document("manifests.yaml", each, {}) for each in given])
+    wrong: Json = {"type": "nothing"}
+    listed = {
+        "MCPServer/default/test": [
+            *(ListedTool(f"bad-{number}", None, wrong) for number in range(1, 5)),
+            ListedTool("good-2", None, {"type": "object"}),
+        ]
+    }
+    catalog = with_listed_tools(RunCatalog.of_files(loaded.catalog), listed, lambda text: f"redacted {text}")
+    notices = [re.sub(r"\(Value error[^)]*\)", "(REASON)", notice) for notice in catalog.notices]
+    said = f"redacted MCPServer/default/test: left out what can't be used as a tool: {expected}"
+    assert notices == ([said] if expected else [])
 
 
 async def test_a_tool_that_no_server_has_is_told_before_the_run_begins(

@@ -244,6 +244,23 @@ def test_the_path_of_an_operation_changes_neither_scheme_nor_host_nor_port(base:
         assert Origin.of(operation.spec.http.url) == "http://good.example:80"
 
 
+async def test_a_run_says_which_operations_of_its_agent_can_not_be_used(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    url = f"{tool_server.url}/openapi.json"
+    left_out = "Tool/default/pets: left out what can't be used as a tool: upload (its body is not JSON), far (it refers"
+    for openapi, tool, expected in (
+        ({}, "pets", [left_out]),
+        ({}, "pets-get-pet", []),
+        ({"operations": ["get_*"]}, "pets", []),
+    ):
+        tool_server.documents["/openapi.json"] = json.dumps(DOCUMENT)
+        env.script(line("one", "Done."))
+        brought = [agent("one", tools=[{"name": tool}]), pets(url=url, **openapi)]
+        status = await env.status(await env.start_query(brought, "agent/one"))
+        assert [notice[: len(left_out)] for notice in status.notices or ()] == expected, status.error
+
+
 async def test_what_is_no_document_fails_the_run_and_names_the_tool(env: Environment, tool_server: ToolServer) -> None:
     for text, wrong in (
         ("[1]", "not an OpenAPI 3 document"),

@@ -574,6 +574,10 @@ def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:
     assert "the message takes effect" in machine.run("steer", "steered", "Be kind.").stderr
     assert '{"enough": true, "note": "x"}' in machine.run("session", "steered", "enough=true", "note=x").stderr
     assert machine.run("session", "steered", "nonsense").returncode == 1
+    large = machine.run("session", "steered", "enough=false", "rate=[1e999]")
+    assert (large.returncode, large.stderr) == (1, "error: rate=[1e999]: the number 1e999 is too large\n")
+    words = '{"enough": true, "note": "NaN", "rate": "-Infinity"}'
+    assert words in machine.run("session", "steered", "note=NaN", "rate=-Infinity").stderr, "words, as x is one"
     assert "a text of 1 to" in machine.run("steer", "steered", " ").stderr
     asked = len(machine.model.requests)
     assert "steered: resume requested" in machine.run("resume", "steered").stderr

@@ -380,3 +380,46 @@ async def test_a_worker_removes_the_files_of_a_reader_that_has_died(tmp_path: Pa
     await channel.look()
     assert [*channel.readers] == [alive]
     assert not (tmp_path / f"{dead}-{'0' * 32}.text").exists()
+
+
+LONG = "".join(f"word{number} " for number in range(9_000))
+"""More than a history has of a message."""
+
+
+def said_in(events: list[Event]) -> str:
+    """The text that the pieces of an answer make."""
+    said = ""
+    for event in events:
+        if isinstance(event, TextDeltaEvent):
+            said = said[: event.offset] + event.text
+    return said
+
+
+async def test_a_long_answer_is_completed_when_it_ends(live: Environment) -> None:
+    live.script(line("one", {"text": LONG, "pause": 0.001}))
+    handle = await live.start_team(ONE)
+    assert said_in(await read_live(live, handle)) == LONG
+
+
+async def test_without_the_journal_a_long_answer_ends_with_the_mark_that_it_goes_on(
+    env: Environment, tmp_path: Path
+) -> None:
+    env.script(line("one", {"text": LONG, "pause": 0.001}))
+    handle = await env.start_team(ONE)
+    elsewhere = {"BATON_HOME": str(tmp_path / "elsewhere")}
+    stream = stream_events(env.client, handle, environment=elsewhere)
+    said = said_in([event async for event in stream])
+    mark = f"… [truncated: {len(LONG):,} characters in total]"
+    assert said in ("", LONG) or (said.endswith(mark) and LONG.startswith(said.removesuffix(mark)))
+
+
+@pytest.mark.parametrize("after", [3, 20, 40, 45])
+@pytest.mark.parametrize("number", ["2", "40", "148,890"])
+def test_a_model_may_write_the_mark_of_a_truncated_text(after: int, number: str) -> None:
+    text = f"abc… [truncated: {number} characters in total]"
+    call = SimpleNamespace(id="5", speaker="one", request=None, earlier=0, activity_type="ask_model")
+    reader = SimpleNamespace(place=SimpleNamespace(calls={}))
+    live = _LiveCall(RunInfo("run", "run-1"), call, reader, event_id=5, cut=False)  # type: ignore[arg-type]  # stand-ins
+    events = [*live.add(LiveText(offset=0, text=text[:after]))]
+    events += live.end(AskModelResult(message=Message(role="assistant", content=text), head=Head()), 1)
+    assert said_in(events) == text

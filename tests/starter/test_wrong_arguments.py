@@ -1,6 +1,7 @@
 """Wrong arguments in the Python interface: each is refused with a sentence that names it and what it must be."""
 
 import json
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
@@ -97,6 +98,16 @@ def test_a_sentence_names_the_argument_or_the_field_of_the_manifest() -> None:
         baton.round_robin("p", ["a"], session={"now": Other()})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match=r"context takes a text or values, no function; .* instructions="):
         baton.round_robin("p", ["a"], context=lambda: "now")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_does_not_have_is_refused(number: float) -> None:
+    with pytest.raises(TypeError, match=rf"session.rates\[1\] is {number}, which a manifest can't contain"):
+        query_for(AGENT, "Why?", {"session": {"rates": [1.5, number]}})
+    with pytest.raises(TypeError, match=rf"spec.session.rate is {number}, which"):
+        baton.round_robin("p", ["a"], session={"rate": number})
+    with pytest.raises(TypeError, match="input can't be written as JSON"):
+        query_for(AGENT, {"rate": number}, {})
 
 
 def test_the_names_of_the_round_robin_pattern_are_pointed_to_ours() -> None:

@@ -230,6 +230,8 @@ async def test_a_reply_that_does_not_fit_its_schema_is_refused_and_the_next_one_
     assert decision.output_schema == schema
     assert await refused(handle, "Yes.") == "the reply is not JSON: Expecting value: line 1 column 1 (char 0)"
     assert "'ok' is a required property" in await refused(handle, "{}")
+    assert await refused(handle, '{"ok": true, "n": NaN}') == "the reply is not JSON: it contains NaN"
+    assert await refused(handle, '{"ok": true, "n": 1e999}') == "the reply is not JSON: the number 1e999 is too large"
     await reply(handle, '{"ok": true}')
     assert (await env.turn_result(handle)).message == '{"ok": true}'
 

@@ -1,7 +1,7 @@
 """Adds the tools that MCP servers list to the pinned catalog of a run."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -21,7 +21,7 @@ from ....resources.query import Query
 from ....resources.run_catalog import RunCatalog
 from ....resources.tool import Annotations, McpSpec, Tool, ToolSpec
 from ...context.lookup import find, mcp_server_of
-from ..tool import tool_names, with_generated_tools
+from ..tool import skipped_notice, tool_names, with_generated_tools
 
 SERVER_LABEL = "mcp/server"
 """The label of the tools of an MCPServer; its value is the server's name (ARK: MCP tools)."""
@@ -45,19 +45,28 @@ Listed = Mapping[str, Sequence[ListedTool]]
 """The tools of servers, by the ids of the MCPServers."""
 
 
-def with_listed_tools(catalog: RunCatalog, listed: Listed) -> RunCatalog:
+def with_listed_tools(
+    catalog: RunCatalog, listed: Listed, redact: Callable[[str], str] = lambda text: text
+) -> RunCatalog:
     """The catalog of a run with a Tool for every tool that its agents and its query use.
 
     Fields that the manifest of a Tool omits are filled in. A reference to several tools is replaced by these, and
-    removed if its server is not among the ``listed``. Raises UnknownResource for a tool that its server does not list.
+    removed if its server is not among the ``listed``. Of tools that are left out for their schemas, the notices of the
+    catalog say so, redacted. Raises UnknownResource for a tool that its server does not list.
     """
-    return _Pinning(catalog, listed).catalog()
+    pinning = _Pinning(catalog, listed)
+    pinned = pinning.catalog()
+    notices = [redact(skipped_notice(server, skipped)) for server, skipped in pinning.skipped.items()]
+    return pinned.with_notices(notices) if notices else pinned
 
 
 class _Pinning:
     def __init__(self, catalog: RunCatalog, listed: Listed) -> None:
         self._catalog = catalog
-        self._listed = {server: _by_name(server, tools) for server, tools in listed.items()}
+        self._wrong = {server: _wrong_schemas(server, tools) for server, tools in listed.items()}
+        self._listed = {server: _by_name(server, tools, self._wrong[server]) for server, tools in listed.items()}
+        self.skipped: dict[str, dict[str, str]] = {}
+        """Why tools that references to several tools would have are left out, by server and tool."""
         self._generated_from: dict[str, str] = {}
         self._made: dict[str, tuple[str, ToolSpec]] = {}
         self._known: dict[str, Resource] = {manifest.id: manifest for manifest in catalog.manifests}
@@ -90,12 +99,15 @@ class _Pinning:
             if reference.name != resource.name and reference.name not in tools:
                 raise UnknownResource(f"{owner.id}: {resource.id} has no tool '{reference.name}'; {_known(tools)}")
             selected = tools if reference.name == resource.name else {reference.name: tools[reference.name]}
+            if reference.name == resource.name:
+                self._skip(resource, "*")
             return self._generate(selected, resource, owner.namespace)
         if not (isinstance(resource, Tool) and _is_pattern(resource)):
             return None
         server = self._server(resource)
         tools = self._listed[server.id]
         selected = {name: tool for name, tool in tools.items() if fnmatchcase(tool.name, resource.mcp_name)}
+        self._skip(server, resource.mcp_name)
         if not selected:
             text = f"{resource.id}: no tool of {server.id} matches '{resource.mcp_name}'; {_known(tools)}"
             raise UnknownResource(text)
@@ -129,6 +141,11 @@ class _Pinning:
             if pattern and pattern.spec.approval and isinstance(known, Tool):
                 self._known[generated.id] = known.with_approval(strictest(known.spec.approval, pattern.spec.approval))
         return [*tools]
+
+    def _skip(self, server: MCPServer, pattern: str) -> None:
+        for name, reason in self._wrong[server.id].items():
+            if fnmatchcase(name, pattern):
+                self.skipped.setdefault(server.id, {})[name] = reason
 
     def _completed(self, tool: Tool) -> Tool:
         tools = {listed.name: listed for listed in self._listed[self._server(tool).id].values()}
@@ -174,20 +191,26 @@ def _described(tool: Tool, listed: ListedTool) -> Tool:
     return tool.described(listed.description, listed.input_schema, hints)
 
 
-def _by_name(server_id: str, tools: Sequence[ListedTool]) -> dict[str, ListedTool]:
-    """Tools by the names of their Tools, such as ``server-read-file``, without those with an invalid schema."""
-    modern = (replace(tool, input_schema=in_draft_2020_12(tool.input_schema)) for tool in tools)
-    valid = [tool for tool in modern if _is_valid(tool, server_id)]
+def _by_name(server_id: str, tools: Sequence[ListedTool], wrong: Container[str]) -> dict[str, ListedTool]:
+    """Tools by the names of their Tools, such as ``server-read-file``, without those with a wrong schema."""
+    valid = [replace(tool, input_schema=_modern(tool)) for tool in tools if tool.name not in wrong]
     return dict(zip(tool_names(server_id.rpartition("/")[2], (tool.name for tool in valid)), valid, strict=True))
 
 
-def _is_valid(tool: ListedTool, server_id: str) -> bool:
-    try:
-        _SCHEMA.validate_python(tool.input_schema)
-    except ValidationError as error:
-        log.warning("skipped the tool %s of %s: %s", tool.name, server_id, error.errors()[0]["msg"])
-        return False
-    return True
+def _wrong_schemas(server_id: str, tools: Sequence[ListedTool]) -> dict[str, str]:
+    """What is wrong with the schemas of tools, by the tool's name."""
+    wrong = {}
+    for tool in tools:
+        try:
+            _SCHEMA.validate_python(_modern(tool))
+        except ValidationError as error:
+            wrong[tool.name] = error.errors()[0]["msg"]
+            log.warning("skipped the tool %s of %s: %s", tool.name, server_id, wrong[tool.name])
+    return wrong
+
+
+def _modern(tool: ListedTool) -> JsonObject:
+    return in_draft_2020_12(tool.input_schema)
 
 
 def _known(tools: Iterable[str]) -> str:

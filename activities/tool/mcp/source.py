@@ -112,7 +112,7 @@ class McpTools:
         listed = {
             server.id: result for server, result in zip(servers, results, strict=True) if not isinstance(result, str)
         }
-        catalog = await COMPUTING.run(with_listed_tools, values.catalog, listed)
+        catalog = await COMPUTING.run(with_listed_tools, values.catalog, listed, self._redact)
         notices = [notice for notice in results if isinstance(notice, str)]
         return catalog.with_notices(notices) if notices else catalog
 

@@ -265,7 +265,7 @@ export interface ContentPart {
  */
 export interface ImageContent {
   /**
-   * an https:// URL, which the model's server fetches, or a data: URL
+   * an https:// or http:// URL, which the model's server fetches, or a data: URL
    */
   url: string;
   /**
@@ -286,7 +286,7 @@ export interface FileContent {
    */
   file_data?: string;
   /**
-   * its https:// URL, instead of file_data
+   * its https:// or http:// URL, instead of file_data
    */
   file_url?: string;
   /**

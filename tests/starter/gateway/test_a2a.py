@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import httpx
@@ -67,6 +68,7 @@ from baton.starter.gateway.errors import UnavailableError
 from baton.starter.gateway.run import Run
 from baton.starter.gateway.server import listen, serving
 from baton.starter.gateway.settings import GatewaySettings
+from baton.starter.history.events import MessageEvent, SteeredEvent
 from baton.starter.operations.erase import erase_runs
 from baton.temporal.activity import set_own_client
 from baton.testing import Reply
@@ -279,6 +281,26 @@ async def test_whole_numbers_of_the_session_in_the_metadata_stay_whole(gateway: 
         gateway.env.model.release()
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+async def test_a_number_that_json_does_not_have_is_refused_in_every_part_of_a_message(
+    gateway: GatewayServer, number: str
+) -> None:
+    headers = {"a2a-version": "1.0", "content-type": "application/json"}
+    for fields in (
+        '"parts": [{"text": "Where?"}], "metadata": {"baton": {"session": {"rate": [NUMBER]}}}',
+        '"parts": [{"data": {"rate": NUMBER}}]',
+    ):
+        said = '{"message": {"messageId": "m", "role": "ROLE_USER", FIELDS}}'.replace("FIELDS", fields)
+        call = '{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": PARAMS}'.replace("PARAMS", said)
+        for path, body in (("", call), ("/message:send", said)):
+            url = f"{gateway.url}/a2a/agent/one{path}"
+            answer = await gateway.http.post(url, content=body.replace("NUMBER", number), headers=headers)
+            assert answer.status_code == (400 if path else 200), answer.text
+            error = answer.json()["error"]
+            assert "too large" in error["message"] or "is not JSON" in error["message"]
+    assert not gateway.env.model.requests
+
+
 async def test_a_task_belongs_to_the_address_at_which_it_was_started(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", "a"))
     async with a2a_client(gateway, "agent/one", streaming=False) as client:
@@ -337,6 +359,14 @@ async def test_subscribers_of_two_gateways_lose_and_double_nothing(gateway: Gate
         assert heard == [each.message_id for each in final.history]
         assert states(events)[-1] == "TASK_STATE_COMPLETED"
         assert collected(events) == answer(final)
+
+
+async def test_a_streamed_answer_is_whole_however_long_it_is(gateway: GatewayServer) -> None:
+    """A history has only the beginning of one of more than 64,000 bytes."""
+    text = "".join(f"word{number} " for number in range(9_000))
+    gateway.env.script(line("one", {"text": text, "pause": 0.001}))
+    async with a2a_client(gateway, "agent/one") as client:
+        assert collected(await send(client, message("Why?"))) == text
 
 
 def collected(events: Events) -> str:
@@ -562,6 +592,26 @@ async def test_a_message_answers_the_only_question_and_a_repeated_one_not_the_ne
         assert states(done)[-1] == "TASK_STATE_COMPLETED"
         final = await client.get_task(GetTaskRequest(id=task.id))
     assert [each.parts[0].text for each in final.history][1:] == ["I am Ann.", "I am Bob.", "Hello."]
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+async def test_a_message_that_a_member_has_read_is_in_the_history_once_in_any_order_of_the_events(
+    *, is_early: bool
+) -> None:
+    """The histories of a run and of the run of its team are read side by side."""
+    about: Any = {"at": datetime.now(UTC), "team": None}
+    steered = SteeredEvent(**about, id="above/7.0", run="r", by="ann", text="Be kind.")
+    read = MessageEvent(
+        **about, id="below/9.0", run="r/target-1/duo", name="ann", text="Be kind.", number=2, from_person=True
+    )
+    again = SteeredEvent(**about, id="above/9.0", run="r", by="ann", text="Be kind.")
+    run: Any = SimpleNamespace(id="r", memo={})
+    view = TaskView(run, message("Why?"))
+    for event in (read, steered) if is_early else (steered, read):
+        await view.apply(event)
+    assert [each.parts[0].text for each in view.task.history] == ["Why?", "Be kind."]
+    await view.apply(again)
+    assert [each.parts[0].text for each in view.task.history] == ["Why?", "Be kind.", "Be kind."]
 
 
 async def test_a_task_whose_server_wants_a_person_to_authorize_something_says_so(
@@ -939,6 +989,38 @@ async def test_a_message_sent_again_leaves_what_is_not_posted_yet_to_be_posted(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("token", ["t-1", "t-2"])
+async def test_another_message_with_a_configuration_leaves_what_is_not_posted_yet_to_be_posted(
+    served_env: Environment, token: str
+) -> None:
+    held: Json = {"text": "word", "held": True}
+    served_env.script(line("one", "word", held), line("two", held))
+    receiver = Receiver(refuses=1_000)
+
+    def configuration(url: str, token: str) -> SendMessageConfiguration:
+        config = TaskPushNotificationConfig(id="mine", url=url, token=token)
+        return SendMessageConfiguration(return_immediately=True, task_push_notification_config=config)
+
+    async with (
+        receiver.serving() as url,
+        GatewayServer.running(served_env, BATON_ALLOW_PRIVATE_HOSTS="1") as gateway,
+        a2a_client(gateway, "team/long", streaming=False) as client,
+    ):
+        asked = SendMessageRequest(message=message("Why?"), configuration=configuration(url, "t-1"))
+        task = task_of([event async for event in client.send_message(asked)])
+        while len(task.history) < 2:
+            task = await client.get_task(GetTaskRequest(id=task.id))
+        more = SendMessageRequest(message=message("And how?", task), configuration=configuration(url, token))
+        _ = [event async for event in client.send_message(more)]
+        receiver.refuses = 0
+        served_env.model.release()
+        async with asyncio.timeout(60):
+            await receiver.has_ended.wait()
+        final = await client.get_task(GetTaskRequest(id=task.id))
+    assert receiver.heard() == [each.message_id for each in final.history if each.role == Role.ROLE_AGENT]
+    assert receiver.received[-1][1]["x-a2a-notification-token"] == token
+
+
 async def test_a_task_in_which_nothing_happens_does_not_hold_up_the_notifications_of_others(
     served_env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

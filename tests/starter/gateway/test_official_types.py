@@ -110,6 +110,18 @@ async def openai_input_items(gateway: GatewayServer) -> None:
     check(ResponseItemList, await gateway.get(f"{path}&after={listed['last_id']}"))
 
 
+async def openai_result_items(gateway: GatewayServer) -> None:
+    first = await gateway.post(
+        "/v1/responses", {"model": "open", "input": "?", "tools": [{"type": "function", **TOOL}]}
+    )
+    [called] = first["output"]
+    result = {"type": "function_call_output", "call_id": called["call_id"], "output": "rain"}
+    second = await gateway.post("/v1/responses", {"model": "open", "input": [result]})
+    listed = await gateway.get(f"/v1/responses/{second['id']}/input_items")
+    assert len(listed["data"]) == 1
+    check(ResponseItemList, listed)
+
+
 async def openai_errors(gateway: GatewayServer) -> None:
     for path in ("/v1/chat/completions", "/v1/responses"):
         for body in ({}, {"model": "none", "messages": [{}], "input": "x"}, {"model": 7}):
@@ -217,6 +229,7 @@ async def ark_streams(gateway: GatewayServer) -> None:
         openai_models,
         openai_chats,
         openai_input_items,
+        openai_result_items,
         openai_errors,
         a2a_1_0,
         a2a_0_3,

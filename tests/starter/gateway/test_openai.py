@@ -753,3 +753,32 @@ async def test_an_answer_that_the_model_cuts_off_is_incomplete(
     assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": reason})
     assert {item["status"] for item in response["output"]} <= {"incomplete"}
     assert chat == finish
+
+
+@pytest.mark.slow
+async def test_a_streamed_answer_is_whole_however_long_it_is(gateway: GatewayServer, api: AsyncOpenAI) -> None:
+    """A history has only the beginning of one of more than 64,000 bytes."""
+    text = "".join(f"word{number} " for number in range(9_000))
+    gateway.env.script(line("one", *[{"text": text, "pause": 0.001}] * 2))
+    asked: Any = {"model": "one", "messages": [{"role": "user", "content": "Why?"}]}
+    chunks = [chunk async for chunk in await api.chat.completions.create(stream=True, **asked)]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == text
+    events = await response_events(api, "one")
+    assert "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta") == text
+    assert events[-1]["response"]["output"][0]["content"][0]["text"] == text
+    numbers = [event["sequence_number"] for event in events]
+    assert numbers == sorted({*numbers})
+
+
+@pytest.mark.parametrize("number", ["2", "40", "148,890"])
+async def test_an_answer_may_end_with_the_mark_of_a_truncated_text(
+    gateway: GatewayServer, api: AsyncOpenAI, number: str
+) -> None:
+    text = f"abc… [truncated: {number} characters in total]"
+    gateway.env.script(line("one", {"text": text, "pause": 0.3}))
+    events = await response_events(api, "one")
+    assert "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta") == text
+    numbers = [event["sequence_number"] for event in events]
+    assert numbers == sorted({*numbers})
+    got = await api.responses.retrieve(events[-1]["response"]["id"])
+    assert got.output_text == text

@@ -169,6 +169,14 @@ async def test_a_response_ends_with_calls_and_the_next_one_goes_on(
     for response in (first, second):
         assert (await api.responses.retrieve(response.id)).output == response.output
     assert first.usage and second.usage
+    asked: Any = [item.to_dict() async for item in api.responses.input_items.list(first.id, order="asc")]
+    assert [item["content"][0]["text"] for item in asked] == ["Weather?"]
+    listed: Any = [item.to_dict() async for item in api.responses.input_items.list(second.id, order="asc")]
+    assert sorted((item["type"], item["call_id"], item["output"]) for item in listed) == sorted(
+        (item["type"], item["call_id"], item["output"]) for item in given
+    ), "those of the second request"
+    newest = [item async for item in api.responses.input_items.list(second.id, limit=1)]
+    assert [item.id for item in newest] == [item["id"] for item in reversed(listed)], "in pages"
     served_env.script(line("open", "Bye."))
     third = await api.responses.create(model="open", input="Thanks.", previous_response_id=second.id)
     assert third.output_text == "Bye."
