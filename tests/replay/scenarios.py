@@ -238,6 +238,21 @@ async def message_left_to_the_parent(env: Environment) -> Handle:
     return handle
 
 
+async def message_left_by_a_team(env: Environment) -> Handle:
+    """A person's message comes during the last turn of a team that a tool asks."""
+    env.script(line("lead", call("ask", input="Why?"), "Done."), line("expert", {"text": "Because.", "held": True}))
+    ask = manifest("Tool", "ask", {"type": "team", "team": {"name": "experts"}})
+    experts = team("experts", "expert", strategy="sequential")
+    given = {"agent": "lead", "input": "?", "resources": [agent("lead", "ask"), agent("expert"), experts, ask]}
+    handle = await env.start("agent", given)
+    await env.wait_for_calls(2)
+    await handle.execute_update("steer", {"text": "Be brief.", "name": "ann"})
+    [child] = await env.find_runs("WorkflowType = 'sequential'", 1)
+    await signaled(env.client.get_workflow_handle(child), "steer")
+    env.model.release()
+    return handle
+
+
 async def silent_member(env: Environment) -> Handle:
     env.script(panelist_line("a", "a1", "a2"), SYNTHESIS, line("brainstormer", "Again.", "Again."))
     quiet = panel(role_member("a"), maxRounds=1, synthesizerVisibility={"history": False})
@@ -894,6 +909,7 @@ SCENARIOS: dict[str, Scenario] = {
         parallel_beyond_its_budget,
         paused_parallel,
         message_left_to_the_parent,
+        message_left_by_a_team,
         graph,
         selector,
         condition,
