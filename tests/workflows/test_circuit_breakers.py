@@ -116,6 +116,15 @@ async def test_with_fail_and_without_a_fallback_the_run_fails_and_says_why(env: 
     )
 
 
+async def test_what_the_server_reports_within_a_stream_counts_as_that_with_its_http_status(env: Environment) -> None:
+    reported = Reply(raw='data: {"error": {"code": 503, "message": "overloaded"}}\n\n')
+    env.answer = lambda _: reported
+    status = await asked(env, asks(env, on_open="fail", open_for="1h"))
+    assert status.failure
+    assert "the circuit breaker of Model/default/gpt is open" in status.failure.message
+    assert f"m at {env.model_host} answered HTTP 503: overloaded" in status.failure.message
+
+
 @pytest.mark.parametrize("status", [400, 401, 404, 429])
 async def test_what_the_server_refuses_does_not_count(env: Environment, status: int) -> None:
     env.answer = answer = Failing(2, status)

@@ -102,6 +102,17 @@ async def test_a_run_waits_for_the_end_of_an_outage_and_says_so(env: Environment
     assert ended.token_usage.model_calls == 1
 
 
+@pytest.mark.slow
+async def test_a_run_waits_for_a_server_that_is_overloaded_within_its_streams(env: Environment) -> None:
+    overloaded = Reply(raw='data: {"error": {"code": "rate_limit_exceeded", "message": "slow down"}}\n\n')
+    env.answer = Outage(overloaded, refusals=FIRST_ATTEMPTS)
+    handle = await env.start_query(TEAMS, "agent/one")
+    (shown,) = (await waiting(env, handle)).outages or ()
+    assert (shown.type, shown.attempts) == ("ModelUnavailable", FIRST_ATTEMPTS)
+    env.model.release()
+    assert (await env.status(handle)).message == "Here."
+
+
 async def test_a_call_that_may_wait_for_the_end_of_an_outage_has_the_time_that_its_model_is_given(
     env: Environment,
 ) -> None:
