@@ -20,7 +20,15 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from ...contracts.errors import MAX_ERROR_TEXT, OUTAGES, JournalDamaged, JournalLost, JournalUnavailable, KeyRefused
+from ...contracts.errors import (
+    MAX_ERROR_TEXT,
+    OUTAGES,
+    BatonError,
+    JournalDamaged,
+    JournalLost,
+    JournalUnavailable,
+    KeyRefused,
+)
 from ...contracts.message import Message, PersonDecision, ToolCall
 from ...contracts.requests import CallRequest
 from ...contracts.settings import REDACT
@@ -403,6 +411,8 @@ class _RedactingActivities(ActivityInboundInterceptor):
                 details: tuple[object, ...] = ({"wait": requested},)
             else:
                 details = ()
+            if isinstance(error, BatonError) and error.usage:
+                details = (*details, {"usage": error.paid.model_dump(mode="json", exclude_defaults=True)})
             raise ApplicationError(
                 truncate(await self._clean(error.message), MAX_ERROR_TEXT),
                 *(self._redact(detail) if isinstance(detail, str) else detail for detail in error.details),
