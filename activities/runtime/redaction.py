@@ -37,7 +37,7 @@ from ...observability.log import note_request
 from ...observability.metrics import JOURNAL_MISSING
 from ...temporal.activity import is_last_attempt
 from ...temporal.personal_data import PersonalData
-from .http import retry_delay
+from .http import outlasts_attempts, retry_delay
 
 LEVELS = 3
 """How often a text is unescaped: JSON in a JSON string in a URL has three levels of escapes."""
@@ -403,6 +403,8 @@ class _RedactingActivities(ActivityInboundInterceptor):
         except ApplicationError as error:
             info = activity.info()
             is_last = is_last_attempt(info.attempt, info.retry_policy)
+            if error.next_retry_delay and isinstance(input.args[0], CallRequest):
+                is_last = is_last or outlasts_attempts(error.next_retry_delay, info.attempt, info.retry_policy)
             if isinstance(error, JournalLost):
                 JOURNAL_MISSING.record(error=type(error).__name__)
             waits = self._waits(error, input.args[0])
