@@ -147,6 +147,7 @@ class ModelActivities:
             except BatonError as error:
                 if not usage.model_calls or not error.non_retryable:
                     raise
+                usage += error.paid
                 break  # the first answer is charged: a failure would lose its tokens
             usage += (answer.usage or TokenUsage()) + TokenUsage(model_calls=1)
             if choice := read_choice(answer, selection.names, may_end=selection.selector.enable_terminate_tool):

@@ -165,6 +165,11 @@ class BatonError(ApplicationError):
             next_retry_delay=retry_after,
         )
 
+    @property
+    def paid(self) -> TokenUsage:
+        """What the failed call adds to the usage of its run: nothing, if the server reports no usage."""
+        return self.usage + TokenUsage(model_calls=1) if self.usage else TokenUsage()
+
     def with_details(self, *more: JsonObject) -> ApplicationError:
         """The same error as Temporal stores it, with more details."""
         return ApplicationError(

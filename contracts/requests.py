@@ -209,8 +209,8 @@ class AskModelResult(JsonModel):
 
     ``wrong`` says why a final answer does not fit the output schema, as in ``is not JSON: …``. ``earlier`` are the
     earlier messages returned by the same execution of an agent elsewhere. ``summaries`` is the usage of the summaries
-    made before the model call. With a ``question`` the agent waits for the answer of a person. ``restated``: the
-    message does not begin with the text that this attempt has streamed.
+    made before the model call, and ``failed`` that of models that were asked first. With a ``question`` the agent waits
+    for the answer of a person. ``restated``: the message does not begin with the text that this attempt has streamed.
     """
 
     message: Message
@@ -218,13 +218,19 @@ class AskModelResult(JsonModel):
     wrong: Text | None = None
     earlier: tuple[Message, ...] = ()
     summaries: TokenUsage | None = None
+    failed: TokenUsage | None = None
     question: Question | None = None
     restated: bool = False
 
     @property
     def usage(self) -> TokenUsage:
-        """What the call adds to the usage of its run: the answered call, and the summaries made before it."""
-        return (self.message.usage or TokenUsage()) + TokenUsage(model_calls=1) + (self.summaries or TokenUsage())
+        """What the call adds to the usage of its run: the answered call, and what was asked before it."""
+        answered = (self.message.usage or TokenUsage()) + TokenUsage(model_calls=1)
+        return answered + (self.summaries or TokenUsage()) + (self.failed or TokenUsage())
+
+    def after_failures(self, usage: TokenUsage) -> "AskModelResult":
+        """The result of a fallback, with the usage of the models before it."""
+        return self.model_copy(update={"failed": usage}) if usage.model_calls else self
 
 
 class SelectRequest(CallRequest):
@@ -252,6 +258,10 @@ class SelectResult(JsonModel):
     how: Literal["chosen", "matched", "fallback", "only_candidate", "terminated"]
     usage: TokenUsage = TokenUsage()
     said: Message | None = None
+
+    def after_failures(self, usage: TokenUsage) -> "SelectResult":
+        """The result of a fallback, with the usage of the models before it as well."""
+        return self.model_copy(update={"usage": self.usage + usage}) if usage.model_calls else self
 
 
 class EvaluateRequest(JsonModel):

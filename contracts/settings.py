@@ -42,6 +42,9 @@ of patterns by name, or these as a JSON object."""
 CONVERTER = "BATON_DATA_CONVERTER"
 """The setting that names an application's data converter, as ``package.module:attribute``."""
 
+PRIVATE_HOSTS = "BATON_ALLOW_PRIVATE_HOSTS"
+"""The setting of workers and gateways that lets runs send requests to servers in their own network."""
+
 SCRIPTED_MODEL_URL = "BATON_SCRIPTED_MODEL_URL"
 """The setting with the address of a scripted model, which answers in place of all models."""
 

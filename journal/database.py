@@ -46,11 +46,13 @@ class Database:
         self._running = set[asyncio.Task[Any]]()
 
     @classmethod
-    async def connect(cls, url: str, namespace: str, *, upgrade: bool, longest: float | None = None) -> Self:
-        """Connects to the database, and creates or (``upgrade``) migrates its tables; raises JournalUnavailable."""
+    async def connect(
+        cls, url: str, namespace: str, *, upgrade: bool, create: bool = True, longest: float | None = None
+    ) -> Self:
+        """Connects to the database, and has its tables as ``migrate`` leaves them; raises JournalUnavailable."""
         database = cls(connect(url, longest=longest), namespace)
         try:
-            await migrate(database.engine, upgrade=upgrade)
+            await migrate(database.engine, upgrade=upgrade, create=create)
         except JournalUnavailable:
             await database.close()
             raise

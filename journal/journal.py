@@ -65,16 +65,17 @@ class Journal:
         keys: Keys = NO_KEYS,
         *,
         upgrade: bool = True,
+        create: bool = True,
         lease_seconds: float = LEASE_SECONDS,
         personal_data: PersonalData | None = None,
         longest: float | None = None,
     ) -> "Journal":
-        """Opens the journal at ``url`` for a Temporal ``namespace``, and migrates its tables if ``upgrade``.
+        """Opens the journal at ``url`` for a Temporal ``namespace``; ``upgrade`` and ``create`` as for ``migrate``.
 
         ``keys`` encrypt what is written, and ``personal_data`` is redacted before. ``longest`` as for ``connect``.
         Raises JournalUnavailable if the database can't be used, and SettingsError if a key of the journal is missing.
         """
-        database = await Database.connect(url, namespace, upgrade=upgrade, longest=longest)
+        database = await Database.connect(url, namespace, upgrade=upgrade, create=create, longest=longest)
         encryption = RowEncryption(keys)
         try:
             await encryption.register(database.engine)

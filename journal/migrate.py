@@ -36,25 +36,30 @@ VERSION = newest(MIGRATIONS)
 """The version of the tables that this release reads and writes."""
 
 
-async def migrate(engine: Engine, migrations: Path = MIGRATIONS, *, upgrade: bool = True) -> None:
-    """Creates the tables if there are none, and migrates older ones to the newest version if ``upgrade``.
+async def migrate(engine: Engine, migrations: Path = MIGRATIONS, *, upgrade: bool = True, create: bool = True) -> None:
+    """Creates the tables if there are none (``create``), and migrates older ones to the newest version if ``upgrade``.
 
     Workers upgrade. Clients do not: a client that is newer than the workers would make the journal too new for them.
 
     Raises:
-        JournalUnavailable: the database is unreachable or unusable, or a newer release has migrated the tables.
+        JournalUnavailable: the database is unreachable or unusable, or a newer release has migrated the tables; or,
+            without ``create``, there are none.
     """
+    if not create and engine.file and not engine.file.exists():  # connecting would create it
+        raise JournalUnavailable(f"there is no journal at {engine.place}")
     needed = newest(migrations)
     for delay in (*RETRY_DELAYS, None):
         try:
             current = await engine.run(_inspect)
-            if current < needed and (upgrade or current == 0):
+            if current < needed and (upgrade or (create and current == 0)):
                 current = await _upgrade(engine, migrations)
             break
         except JournalUnavailable:
             if delay is None:
                 raise
             await asyncio.sleep(delay)
+    if current == 0 and not create:
+        raise JournalUnavailable(f"there is no journal at {engine.place}: the database has no tables of Baton")
     if current > needed:
         raise JournalUnavailable(
             f"the journal's tables have version {current}, but this release supports them up to version {needed}: "

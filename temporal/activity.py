@@ -147,12 +147,17 @@ async def heartbeats(heartbeat: Heartbeat) -> AsyncIterator[None]:
 
 
 def is_last_attempt(attempt: int, policy: RetryPolicy | None) -> bool:
-    """Whether a failure of this attempt is final.
+    """Whether a failure of this attempt is final."""
+    return attempts_left(attempt, policy) == 0
+
+
+def attempts_left(attempt: int, policy: RetryPolicy | None) -> int | None:
+    """How many attempts may follow this one; None if Temporal alone decides that.
 
     The policy allows ``MISSED_HEARTBEATS`` more attempts, which only replace attempts that missed a heartbeat.
     """
     maximum = policy.maximum_attempts if policy else 0
-    return MISSED_HEARTBEATS < maximum <= attempt + MISSED_HEARTBEATS
+    return max(maximum - MISSED_HEARTBEATS - attempt, 0) if maximum > MISSED_HEARTBEATS else None
 
 
 def idempotency_key() -> str:

@@ -25,7 +25,6 @@ from temporalio.client import (
 
 from ..contracts.settings import REDACT, SettingsError
 from .bounded_process import BoundedFunction, EvaluationFailed, LimitExceeded
-from .redact_process import redact_texts
 
 if TYPE_CHECKING:
     from ..contracts.message import Message
@@ -49,7 +48,7 @@ class PersonalData:
 
     def __init__(self, hook: str, environment: Mapping[str, str]) -> None:
         self._process = BoundedFunction(
-            f"{redact_texts.__module__}:{redact_texts.__name__}",
+            f"{__package__}.redact_process:redact_texts",  # not imported here: it loads the hook, for its process alone
             seconds=SECONDS,
             max_result=MAX_BYTES,
             environment={**environment, REDACT: hook},

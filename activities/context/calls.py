@@ -26,6 +26,9 @@ from .value_resolver import ValueResolver
 PROBE_SECONDS = 5.0
 """How long a call waits in its activity for the probe's result; after that it waits in its workflow."""
 
+UNUSED_SECONDS = 300.0
+"""How long a half-open circuit waits for a probe. Then it is closed: perhaps nothing will call its server again."""
+
 MAX_CIRCUITS = 1_000
 """Circuits in a worker's memory. Beyond this number it drops the closed ones."""
 
@@ -51,6 +54,7 @@ class Circuit:
         self._why = ""
         self._open_until: float | None = None
         self._probe: asyncio.Event | None = None
+        self._unused: asyncio.TimerHandle | None = None
         metrics.CIRCUITS_OPENED.record(0, **labels)  # Prometheus sees no increase in a counter that starts at 1
         metrics.CIRCUITS_OPEN.record(0, **labels)
 
@@ -65,6 +69,17 @@ class Circuit:
         if self._open_until is None:
             return "closed"
         return "half open" if self._probe or self._left <= 0 else f"open for another {self._left:.0f} s"
+
+    def close(self, why: str) -> None:
+        """Admits all calls again, and forgets the failures before."""
+        if self._open_until is None:
+            return
+        self._open_until = None
+        self._failed_at.clear()
+        if self._unused:
+            self._unused.cancel()
+        metrics.CIRCUITS_OPEN.record(-1, **self._labels)
+        log.warning("the circuit breaker of %s is closed again%s", self.name, why)
 
     @contextlib.asynccontextmanager
     async def call(self) -> AsyncIterator[None]:
@@ -111,10 +126,7 @@ class Circuit:
         if outage and (probe or self._open_until is None):
             self._record_outage(outage, again=probe is not None)
         elif probe and not outage:
-            self._open_until = None
-            self._failed_at.clear()
-            metrics.CIRCUITS_OPEN.record(-1, **self._labels)
-            log.warning("the circuit breaker of %s is closed again", self.name)
+            self.close("")
         self._release(probe)
 
     def _record_outage(self, outage: BatonError, *, again: bool) -> None:
@@ -126,8 +138,21 @@ class Circuit:
             metrics.CIRCUITS_OPEN.record(float(self.is_closed), **self._labels)
             self._open_until = now + self._open_for
             self._why = outage.message
+            self._await_probe(self._open_for + UNUSED_SECONDS)
             what = "again" if again else f"after {self._rule.failures} failures within {self._rule.window}"
             log.warning("the circuit breaker of %s is open %s: %s", self.name, what, outage.message)
+
+    def _await_probe(self, seconds: float) -> None:
+        """Closes the circuit after that time, unless a call has probed the server by then."""
+        if self._unused:
+            self._unused.cancel()
+        self._unused = asyncio.get_running_loop().call_later(seconds, self._end_if_unused)
+
+    def _end_if_unused(self) -> None:
+        if self._probe:
+            self._await_probe(UNUSED_SECONDS)
+        else:
+            self.close(": nothing has called its server any more")
 
     def _release(self, probe: asyncio.Event | None) -> None:
         if probe:
@@ -149,8 +174,12 @@ class Calls:
         return {circuit.name: circuit.state for circuit in self._circuits.values() if not circuit.is_closed}
 
     def know(self, worker_catalog: Catalog) -> None:
-        """Replaces the worker's manifests."""
+        """Replaces the worker's manifests, and closes the circuits of those that were changed: they have new ones."""
         self._worker_catalog = worker_catalog
+        for (is_inline, content, _), circuit in self._circuits.items():
+            current = None if is_inline or circuit.is_closed else worker_catalog.by_id(circuit.name)
+            if current and current.model_dump_json(exclude_unset=True) != content:
+                circuit.close(": its manifest has changed")
         self._models = {agent.model_reference().name for agent in worker_catalog.manifests if isinstance(agent, Agent)}
 
     @contextlib.asynccontextmanager

@@ -158,9 +158,8 @@ def bedrock_error(error: Exception, where: str) -> BatonError:
         case aws.ConnectionError() | aws.HTTPClientError():
             return ModelUnavailable(f"{where} can't be reached: {str(error)[:MAX_SERVER_TEXT]}")
         case _:
-            return BrokenReply(
-                f"{where} sent an invalid response: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}"
-            )
+            text = f"{where} sent an invalid response: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}"
+            return BrokenReply(text, outage=isinstance(error, aiohttp.ClientError))
 
 
 def _of_code(error: aws.ClientError, where: str) -> BatonError:

@@ -34,7 +34,6 @@ from ...resources.base import JsonObject
 from ...resources.model_settings import ModelSettings, without_settings
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver
-from ..runtime.http import is_retryable
 from ..tool.tool import ToolDefinition
 from .answer import LONGEST_NAME, End, StreamedAnswer, reasoning_of
 from .call_attributes import parameter_attributes
@@ -63,6 +62,18 @@ _BY_CODE: dict[str, type[BatonError]] = {
 }
 
 
+_STATUS_BY_WORD = {
+    "rate_limit": 429,
+    "too_many_requests": 429,
+    "server_error": 500,
+    "internal_error": 500,
+    "api_error": 500,
+    "overloaded": 503,
+    "unavailable": 503,
+}
+"""The HTTP status by a part of the code or type of an error within a stream: servers have many names for a few."""
+
+
 def error_of(error: Exception, endpoint: Endpoint) -> BatonError:
     """The error of a run for an exception of the library. The server's message is shortened."""
     where = endpoint.where
@@ -78,16 +89,22 @@ def error_of(error: Exception, endpoint: Endpoint) -> BatonError:
 
 
 def _of_event(error: openai.APIError, where: str) -> BatonError:
-    """The error that a server reports within a stream, after HTTP 200."""
+    """The error that a server reports within a stream, after HTTP 200; as that with the status that it would have."""
     codes = [str(code) for code in (error.code, error.type) if code]
     if refused := next((code for code in codes if code in _KEY_REFUSED), None):
         return KeyRefused(f"{where} rejected the API key ({refused})")
-    text = f"{where} did not complete its response: {error.message[:MAX_SERVER_TEXT]}"
-    known = next((_BY_CODE[code] for code in codes if code in _BY_CODE), None)
-    final = any(code.isdigit() and not is_retryable(int(code)) for code in codes)
-    if known:
-        return known(text)
-    return ModelRejected(text) if final else BrokenReply(text)
+    special = next((_BY_CODE[code] for code in codes if code in _BY_CODE), None)
+    status = next((status for code in codes if (status := _status_of(code))), None)
+    if special or status is None:
+        return (special or BrokenReply)(f"{where} did not complete its response: {error.message[:MAX_SERVER_TEXT]}")
+    return error_of_status(where, status, error.message, {})
+
+
+def _status_of(code: str) -> int | None:
+    """The HTTP status for an error's code or type; None if it says nothing about the cause."""
+    if code.isdigit():
+        return int(code) if 400 <= int(code) < 600 else None
+    return next((status for word, status in _STATUS_BY_WORD.items() if word in code.lower()), None)
 
 
 def _of_status(error: openai.APIStatusError, where: str) -> BatonError:

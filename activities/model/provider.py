@@ -195,4 +195,5 @@ def connection_error(error: Exception, where: str, library: ModuleType) -> Baton
         reason = cause or error
         text = f"{where} can't be reached: {str(reason) or type(reason).__name__}"
         return ModelUnavailable(text, unsent=isinstance(reason, httpx2.ConnectError))
-    return BrokenReply(f"{where} sent an invalid response: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}")
+    text = f"{where} sent an invalid response: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}"
+    return BrokenReply(text, outage=isinstance(error, httpx2.TransportError))

@@ -146,6 +146,7 @@ class Providers:
                     answer = await provider.ask(model, values, replace(request, schema=None), on_text)
             except BatonError as error:
                 error.usage = with_cost(error.usage, model.manifest)
+                call.used(error.usage)
                 raise
             if answer.usage:
                 answer = answer.with_usage(with_cost(answer.usage, model.manifest))

@@ -19,6 +19,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ...contracts.settings import SettingsError
 from ...installation import missing_extra
 from ...observability.runtime import MetricsText
 from ...temporal.search_attributes import describe_namespace
@@ -103,14 +104,15 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def serve_health(
-    addresses: Sequence[tuple[str, int]],
+    addresses: Mapping[tuple[str, int], str],
     checks: Checks,
     circuits: Callable[[], Mapping[str, str]] = dict,
     metrics: MetricsText | None = None,
 ) -> AsyncIterator[None]:
     """Serves the endpoints at these hosts and ports while the block runs; does nothing without addresses.
 
-    The host ``*`` means all addresses of the machine. Raises OSError if a port is in use, or a host is not local.
+    The host ``*`` means all addresses of the machine. Raises SettingsError, which names the settings of an address, if
+    its port is in use, or its host is not local.
 
     ``/readyz`` responds with 200 if all ``checks`` pass, else with 503; the body has the result of every check.
     ``/circuits`` lists the ``circuits`` that are not closed; they do not affect readiness. ``/metrics`` serves
@@ -151,12 +153,21 @@ async def serve_health(
         timeout_graceful_shutdown=1,
     )
     server = _Server(config)
-    task = asyncio.create_task(server.serve([_listen(host, port) for host, port in addresses]))
+    sockets = [_listening(address, names) for address, names in addresses.items()]
+    task = asyncio.create_task(server.serve(sockets))
     try:
         yield
     finally:
         server.should_exit = True
         await task
+
+
+def _listening(address: tuple[str, int], settings: str) -> socket.socket:
+    try:
+        return _listen(*address)
+    except OSError as error:
+        host, port = address
+        raise SettingsError(f"{settings}: {host}:{port} can't be served: {error.strerror or error}") from None
 
 
 def _listen(host: str, port: int) -> socket.socket:

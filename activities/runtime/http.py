@@ -5,6 +5,11 @@ import math
 import time
 from collections.abc import Mapping
 from datetime import timedelta
+from itertools import islice
+
+from temporalio.common import RetryPolicy
+
+from ...temporal.activity import attempts_left
 
 RETRYABLE = frozenset({408, 409, 425, 429})
 """HTTP status codes below 500 after which the same request may succeed later."""
@@ -42,6 +47,20 @@ def retry_after(headers: Mapping[str, str]) -> timedelta | None:
     if not math.isfinite(seconds):
         return None
     return timedelta(seconds=min(max(seconds, 0), LONGEST_DELAY.total_seconds()))
+
+
+def outlasts_attempts(requested: timedelta, attempt: int, policy: RetryPolicy | None) -> bool:
+    """Whether the delay that a server requests is longer than the attempts left would take, and than SHORT_DELAY.
+
+    An alternative is there sooner then, or the run waits and says so. Never without a limit of attempts.
+    """
+    left = attempts_left(attempt, policy)
+    if policy is None or left is None:
+        return False
+    most = policy.maximum_interval or 100 * policy.initial_interval  # Temporal's default
+    intervals = (policy.initial_interval * policy.backoff_coefficient**number for number in range(attempt - 1, 99))
+    rest = sum((min(interval, most) for interval in islice(intervals, left)), timedelta())
+    return requested > max(rest, SHORT_DELAY)
 
 
 def retry_delay(requested: timedelta | None, attempt: int) -> timedelta | None:

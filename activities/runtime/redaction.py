@@ -20,7 +20,15 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from ...contracts.errors import MAX_ERROR_TEXT, OUTAGES, JournalDamaged, JournalLost, JournalUnavailable, KeyRefused
+from ...contracts.errors import (
+    MAX_ERROR_TEXT,
+    OUTAGES,
+    BatonError,
+    JournalDamaged,
+    JournalLost,
+    JournalUnavailable,
+    KeyRefused,
+)
 from ...contracts.message import Message, PersonDecision, ToolCall
 from ...contracts.requests import CallRequest
 from ...contracts.settings import REDACT
@@ -29,7 +37,7 @@ from ...observability.log import note_request
 from ...observability.metrics import JOURNAL_MISSING
 from ...temporal.activity import is_last_attempt
 from ...temporal.personal_data import PersonalData
-from .http import retry_delay
+from .http import outlasts_attempts, retry_delay
 
 LEVELS = 3
 """How often a text is unescaped: JSON in a JSON string in a URL has three levels of escapes."""
@@ -395,6 +403,8 @@ class _RedactingActivities(ActivityInboundInterceptor):
         except ApplicationError as error:
             info = activity.info()
             is_last = is_last_attempt(info.attempt, info.retry_policy)
+            if error.next_retry_delay and isinstance(input.args[0], CallRequest):
+                is_last = is_last or outlasts_attempts(error.next_retry_delay, info.attempt, info.retry_policy)
             if isinstance(error, JournalLost):
                 JOURNAL_MISSING.record(error=type(error).__name__)
             waits = self._waits(error, input.args[0])
@@ -403,6 +413,9 @@ class _RedactingActivities(ActivityInboundInterceptor):
                 details: tuple[object, ...] = ({"wait": requested},)
             else:
                 details = ()
+            if isinstance(error, BatonError) and error.usage:
+                # In a list: workers of version 1.0 take a mapping that they do not know for a budget's.
+                details = (*details, [error.paid.model_dump(mode="json", exclude_defaults=True)])
             raise ApplicationError(
                 truncate(await self._clean(error.message), MAX_ERROR_TEXT),
                 *(self._redact(detail) if isinstance(detail, str) else detail for detail in error.details),

@@ -8,13 +8,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from ...contracts.errors import JournalUnavailable, KeyMissing
 from ...contracts.identity import IDENTITY_KEY
 from ...contracts.message import Message
+from ...contracts.settings import PRIVATE_HOSTS
 from ...journal.manifest_store import ManifestStore
 from ...observability.metrics import REDACTIONS
 from ...resources.documents import manifest_files
@@ -28,6 +29,7 @@ from ...temporal.activity import in_thread_if_long
 from ...temporal.encryption import KEYS
 from ...temporal.threads import SECRETS
 from .redaction import PLACEHOLDER, Redactor, redacted
+from .settings import Settings
 
 _log = logging.getLogger(__name__)
 
@@ -154,10 +156,11 @@ class SecretStore:
         """A variable of the worker's environment; None if it is unset or empty."""
         return self._environment.get(name) or None
 
-    @property
+    @cached_property
     def allows_private_hosts(self) -> bool:
-        """Whether runs may send requests to servers in this worker's own network: BATON_ALLOW_PRIVATE_HOSTS."""
-        return self.environment("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes")
+        """Whether runs may send requests to servers in this worker's own network. Raises SettingsError."""
+        value = self.environment(PRIVATE_HOSTS)
+        return Settings.of({PRIVATE_HOSTS: value} if value else {}).allow_private_hosts
 
     @property
     def service_url(self) -> str | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
-from ...contracts.settings import STATE_DIR, TASK_QUEUE, SettingsError, private_file, private_folder
+from ...contracts.settings import PRIVATE_HOSTS, STATE_DIR, TASK_QUEUE, SettingsError, private_file, private_folder
 from ...journal.leases import LEASE_SECONDS
 from ...observability.log import LogFormat, LogLevel
 from ...resources.base import Dialect, Duration, parse_age, parse_duration
@@ -120,6 +120,7 @@ class Settings(BaseModel):
     max_concurrent_workflow_tasks: int = Field(10, ge=2, validation_alias="BATON_MAX_CONCURRENT_WORKFLOW_TASKS")
     graceful_shutdown_seconds: Seconds = Field(10, validation_alias="BATON_GRACEFUL_SHUTDOWN")
     call_lease_seconds: Seconds = Field(LEASE_SECONDS, validation_alias="BATON_CALL_LEASE")
+    allow_private_hosts: bool = Field(False, validation_alias=PRIVATE_HOSTS)
     approve_destructive: bool = Field(False, validation_alias="BATON_APPROVE_DESTRUCTIVE")
     dialect: Dialect = Field("baton", validation_alias="BATON_DIALECT")
     query_ttl: Duration | None = Field(None, validation_alias="BATON_QUERY_TTL")
@@ -174,9 +175,11 @@ class Settings(BaseModel):
         return None if self.health_port is None else (self.health_host, self.health_port)
 
     @property
-    def http_addresses(self) -> list[tuple[str, int]]:
-        """Where health checks and metrics are served, without duplicates."""
-        return [address for address in dict.fromkeys((self.health_address, self.metrics_address)) if address]
+    def http_addresses(self) -> dict[tuple[str, int], str]:
+        """Where health checks and metrics are served, with the settings that say so."""
+        names = "BATON_HEALTH_HOST, BATON_HEALTH_PORT"
+        named = {self.metrics_address: "BATON_METRICS_ADDRESS", self.health_address: names}
+        return {address: names for address, names in named.items() if address}
 
     @property
     def graceful_shutdown_timeout(self) -> timedelta:

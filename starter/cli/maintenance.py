@@ -139,9 +139,9 @@ def reencrypt() -> None:
 
     from ..operations.journals import reencrypt_journal
 
-    done = asyncio.run(reencrypt_journal(os.environ))
+    place, done = asyncio.run(reencrypt_journal(os.environ))
     counts = ", ".join(f"{count:,} {name}" for name, count in done.counts.items())
-    print_message(f"Encrypted with the key {done.key}: {counts}.")
+    print_message(f"Encrypted the journal at {place} with the key {done.key}: {counts}.")
     if done.unneeded:
         print_message(
             f"The journal no longer needs {', '.join(done.unneeded)}. Histories need it until the retention of their "

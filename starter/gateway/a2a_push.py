@@ -138,12 +138,12 @@ class PushWorkflow:
 class PushNotifications:
     """The configurations of push notifications, and what delivers them. A configuration is an open workflow."""
 
-    def __init__(self, client: Client, runs: Runs, environ: Mapping[str, str]) -> None:
+    def __init__(self, client: Client, runs: Runs, environ: Mapping[str, str], *, private: bool) -> None:
         self._client = client
         self._runs = runs
         self._queue = f"{environ.get('BATON_TASK_QUEUE') or task_queue()}-a2a"
         self._deliveries = 0
-        self._private = environ.get("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes")
+        self._private = private
 
     async def create(
         self, config: TaskPushNotificationConfig, view: TaskView, caller: Caller, context: ServerCallContext

@@ -51,7 +51,8 @@ class Gateway:
 
 def protocols_of(gateway: Gateway) -> Sequence[Protocol]:
     """All protocols that are served; that of a path is the first with a prefix of it."""
-    pushes = PushNotifications(gateway.client, gateway.runs, gateway.environ)
+    private = gateway.settings.allow_private_hosts
+    pushes = PushNotifications(gateway.client, gateway.runs, gateway.environ, private=private)
     return [
         a2a.protocol(gateway.targets, gateway.runs, gateway.settings, pushes),
         ag_ui.protocol(gateway.targets, gateway.runs),

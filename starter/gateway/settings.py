@@ -15,7 +15,7 @@ from pydantic import (
     ValidationError,
 )
 
-from ...contracts.settings import SettingsError
+from ...contracts.settings import PRIVATE_HOSTS, SettingsError
 
 
 def _list(text: object) -> object:
@@ -28,6 +28,10 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_list)]
 
 WebAddress = Annotated[str, Field(pattern="^https?://", max_length=2_000)]
 """An address to which a page links: none that runs a script."""
+
+
+def _is_gateways(name: str) -> bool:
+    return name.startswith("BATON_GATEWAY_") or name == PRIVATE_HOSTS
 
 
 class GatewaySettings(BaseModel):
@@ -68,6 +72,7 @@ class GatewaySettings(BaseModel):
     request_timeout: PositiveFloat = Field(30.0, validation_alias="BATON_GATEWAY_REQUEST_TIMEOUT")
     send_timeout: PositiveFloat = Field(60.0, validation_alias="BATON_GATEWAY_SEND_TIMEOUT")
     keys_reload: NonNegativeFloat = Field(5.0, validation_alias="BATON_GATEWAY_KEYS_RELOAD")
+    allow_private_hosts: bool = Field(False, validation_alias=PRIVATE_HOSTS)
     oidc_refresh: NonNegativeFloat = Field(30.0, validation_alias="BATON_GATEWAY_OIDC_REFRESH")
 
     @property
@@ -78,7 +83,7 @@ class GatewaySettings(BaseModel):
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Self:
         """The settings in environment variables. Raises SettingsError that names all invalid ones."""
-        given = {name: value for name, value in environ.items() if name.startswith("BATON_GATEWAY_") and value}
+        given = {name: value for name, value in environ.items() if value and _is_gateways(name)}
         try:
             return cls.model_validate(given)
         except ValidationError as error:

@@ -78,7 +78,7 @@ async def verify_audit(head: str | None, environ: Mapping[str, str] = os.environ
 
 
 async def _pages(environ: Mapping[str, str]) -> AsyncIterator[list[AuditRow]]:
-    database = await Database.connect(Settings.of(environ).journal, temporal_namespace(), upgrade=False)
+    database = await Database.connect(Settings.of(environ).journal, temporal_namespace(), upgrade=False, create=False)
     try:
         log = AuditLog(database)
         number = 0

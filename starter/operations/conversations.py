@@ -16,7 +16,7 @@ from ...temporal.encryption import Keys
 async def _journal(temporal_namespace: str, environ: Mapping[str, str]) -> AsyncIterator[Journal]:
     """The journal of BATON_JOURNAL_URL. Raises JournalUnavailable if it can't be read."""
     keys = Keys.from_environment(environ)
-    journal = await Journal.open(Settings.of(environ).journal, temporal_namespace, keys, upgrade=False)
+    journal = await Journal.open(Settings.of(environ).journal, temporal_namespace, keys, upgrade=False, create=False)
     try:
         yield journal
     finally:

@@ -291,7 +291,7 @@ async def models(loaded: Loaded, environment: Mapping[str, str], providers: Prov
     """
     secrets = SecretStore(loaded.secrets, environment)
     models: list[Model | None] = [manifest for manifest in loaded.catalog.manifests if isinstance(manifest, Model)]
-    if not models and environment.keys() & {"OPENAI_API_KEY", "OPENAI_BASE_URL"}:
+    if not models and any(map(secrets.environment, ("OPENAI_API_KEY", "OPENAI_BASE_URL"))):
         models = [None]
     values = ValueResolver(RunCatalog.of_files(loaded.catalog), secrets)
 

@@ -21,6 +21,7 @@ from ...journal.audit import AuditEntry, append
 from ...journal.engine import LONG_STATEMENT, Engine, connect
 from ...journal.erasures import Named, forget_erasure, note_erasure, unfinished_erasures
 from ...journal.external_storage import delete_from_bucket
+from ...journal.migrate import migrate
 from ...journal.prune import (
     connected_runs,
     count_messages,
@@ -219,9 +220,10 @@ async def erase_expired(
 
 @contextlib.asynccontextmanager
 async def _connected(environ: Mapping[str, str]) -> AsyncIterator[Engine]:
-    """The journal's engine."""
+    """The journal's engine. Raises JournalUnavailable if there is no journal."""
     engine = connect(Settings.of(environ).journal, longest=LONG_STATEMENT)
     try:
+        await migrate(engine, upgrade=False, create=False)
         yield engine
     finally:
         await engine.dispose()

@@ -40,8 +40,8 @@ async def migrate_journal(environment: Mapping[str, str]) -> str:
     return f"the tables of the journal at {engine.place} have version {VERSION}"
 
 
-async def reencrypt_journal(environ: Mapping[str, str]) -> Reencrypted:
-    """Encrypts the journal of an environment with the first of its keys.
+async def reencrypt_journal(environ: Mapping[str, str]) -> tuple[str, Reencrypted]:
+    """Encrypts the journal of an environment with the first of its keys; returns its address without a password, too.
 
     Raises JournalUnavailable, SettingsError, and UsageError if there is no key.
     """
@@ -49,9 +49,9 @@ async def reencrypt_journal(environ: Mapping[str, str]) -> Reencrypted:
     if not keys.ids:
         raise UsageError(f"{KEYS} is not set: the journal is encrypted with the first of its keys")
     url = Settings.of(environ).journal
-    journal = await Journal.open(url, temporal_namespace(), keys, upgrade=False, longest=LONG_STATEMENT)
+    journal = await Journal.open(url, temporal_namespace(), keys, upgrade=False, create=False, longest=LONG_STATEMENT)
     try:
-        return await reencrypt(journal, keys.ids[0])
+        return journal.database.engine.place, await reencrypt(journal, keys.ids[0])
     finally:
         await journal.close()
 

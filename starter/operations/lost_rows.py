@@ -15,6 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from ...activities.runtime.settings import Settings
 from ...journal.engine import connect
+from ...journal.migrate import migrate
 from ...journal.rows import missing_rows
 from ...resources.strategies import OWN_WORKFLOWS
 
@@ -48,6 +49,7 @@ async def runs_without_rows(client: Client, environ: Mapping[str, str] = os.envi
             rows[run.id] = found
     engine = connect(Settings.of(environ).journal)
     try:
+        await migrate(engine, upgrade=False, create=False)
         every = {row for found in rows.values() for row in found}
         lost = await engine.run(partial(missing_rows, namespace=client.namespace, ids=every))
     finally:

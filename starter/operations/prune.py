@@ -17,6 +17,7 @@ from ...contracts.text import truncate
 from ...journal.database import JournalIdentity
 from ...journal.engine import LONG_STATEMENT, Engine, connect
 from ...journal.external_storage import workflow_family
+from ...journal.migrate import migrate
 from ...journal.prune import (
     Conversation,
     count_messages,
@@ -125,6 +126,7 @@ async def prune_journal(
     ages = await Ages.of(client, retention, age)
     engine = connect(url, longest=LONG_STATEMENT)
     try:
+        await migrate(engine, upgrade=False, create=False)
         await check_server(engine, space.namespace_info)
         now = await engine.run(database_now)
         since = now - ages.longest

@@ -7,6 +7,7 @@ import pytest
 from baton.observability import metrics
 from baton.resources.loader import Loaded
 from baton.temporal.search_attributes import backlog_of, register
+from baton.testing import Reply, Request, ScriptedUsage
 from baton.worker import run_worker
 from tests.activities.test_inline_manifests import model, working
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, team
@@ -72,6 +73,51 @@ async def test_tokens_and_what_they_cost_are_counted_when_they_are_paid_for(env:
     tokens = recorded.of(metrics.TOKENS, kind="model", name=OTHER)
     assert tokens == {("prompt",): used.prompt_tokens, ("completion",): used.completion_tokens}
     assert recorded.of(metrics.COST) == {("model", OTHER): used.cost}
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+async def test_what_a_failed_call_of_a_model_has_cost_is_counted(env: Environment, fallback: bool) -> None:
+    gpt = model(env.model_url, "gpt")
+    gpt["spec"] |= {"pricing": {"input": 10, "output": 20}, **({"fallback": {"name": "spare"}} if fallback else {})}
+    spare = model(env.model_url, "spare")
+    spare["spec"]["model"] = "spare"
+    used = ScriptedUsage(prompt=100, completion=20)
+
+    def answer(request: Request) -> Reply:
+        is_spare = request["model"] == "spare"
+        return Reply(text="Here.", usage=used) if is_spare else Reply(text="No", stop="content_filter", usage=used)
+
+    env.answer = answer
+    recorded = Recorded()
+    status = await env.status(await env.start_query([agent("a", modelRef={"name": "gpt"}), gpt, spare], "agent/a"))
+    calls = 1 + fallback
+    assert status.phase == ("Completed" if fallback else "Failed")
+    assert status.token_usage.total_tokens == 120 * calls
+    assert status.token_usage.model_calls == calls
+    assert status.token_usage.cost == 0.0014
+    assert recorded.of(metrics.TOKENS, kind="model", direction="prompt") == {(OTHER,): 100 * calls}
+    assert recorded.of(metrics.COST) == {("model", OTHER): status.token_usage.cost}
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+async def test_what_a_failed_call_of_a_selector_has_cost_is_counted(env: Environment, fallback: bool) -> None:
+    gpt = model(env.model_url, "gpt")
+    gpt["spec"] |= {"fallback": {"name": "spare"}} if fallback else {}
+    spare = model(env.model_url, "spare")
+    spare["spec"]["model"] = "spare"
+    used = ScriptedUsage(prompt=100, completion=20)
+    selector = agent("chooser", modelRef={"name": "gpt"})
+
+    def answer(request: Request) -> Reply:
+        if request["model"] == "m":
+            return Reply(text="No", stop="content_filter", usage=used)
+        return Reply(text="a", usage=used)
+
+    env.answer = answer
+    both = team("both", "a", "b", strategy="selector", maxTurns=1, selector={"agent": "chooser"})
+    given = [agent("a"), agent("b"), selector, gpt, spare, both]
+    status = await env.status(await env.start_query(given, "team/both"))
+    assert status.token_usage.total_tokens == (360 if fallback else 120)
 
 
 @pytest.mark.full

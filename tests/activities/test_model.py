@@ -19,7 +19,7 @@ from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.model.connection import endpoint_of
 from baton.activities.model.openai import OpenAIProvider
 from baton.activities.model.provider import ModelRequest
-from baton.activities.runtime.http import retry_after, retry_delay
+from baton.activities.runtime.http import outlasts_attempts, retry_after, retry_delay
 from baton.activities.runtime.secrets import SecretStore
 from baton.contracts import errors
 from baton.contracts.message import Message, TokenUsage, ToolCall
@@ -296,6 +296,26 @@ def test_a_failure_is_final_from_the_tenth_attempt_on_although_the_policy_allows
     attempt: int, most: int, last: bool
 ) -> None:
     assert is_last_attempt(attempt, RetryPolicy(maximum_attempts=most)) is last
+
+
+@pytest.mark.parametrize(
+    ("asked", "attempt", "most", "last"),
+    [
+        (15, 1, 25, False),
+        (16, 1, 25, True),
+        (60, 1, 30, False),
+        (60, 9, 30, True),
+        (300, 1, 30, True),
+        (300, 1, 0, False),
+    ],
+)
+def test_a_failure_is_final_if_the_server_asks_to_wait_longer_than_the_attempts_would_take(
+    asked: int, attempt: int, most: int, last: bool
+) -> None:
+    policy = RetryPolicy(
+        initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=most
+    )
+    assert outlasts_attempts(timedelta(seconds=asked), attempt, policy) is last
 
 
 @pytest.mark.parametrize(("asked", "attempt", "waits"), [(5, 5, 5), (5, 6, None), (60, 6, 60), (None, 9, None)])

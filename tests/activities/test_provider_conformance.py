@@ -1,5 +1,6 @@
 """What every provider of models does alike: it streams, counts tokens, makes a model use tools, and names failures."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 
@@ -300,16 +301,21 @@ STREAMED: dict[str, list[Failure]] = {
         (reported(code=401, message=f"Incorrect API key provided: {KEY}"), errors.KeyRefused, False),
         (reported(code="insufficient_quota"), errors.QuotaSpent, False),
         (reported(code=400), errors.ModelRejected, False),
-        (reported(code=502), errors.BrokenReply, True),
-        (reported(type="server_error"), errors.BrokenReply, True),
+        (reported(code=429), errors.ModelUnavailable, True),
+        (reported(code=502), errors.ModelUnavailable, True),
+        (reported(code=1302), errors.BrokenReply, True),
+        (reported(type="server_error"), errors.ModelUnavailable, True),
+        (reported(type="requests", code="rate_limit_exceeded"), errors.ModelUnavailable, True),
+        (reported(type="engine_overloaded_error"), errors.ModelUnavailable, True),
+        (reported(type="odd_error"), errors.BrokenReply, True),
     ],
     "openai-responses": [
         (broken_off(), errors.BrokenReply, True),
         (Reply(raw='data: {"type": "response.outp\n\n'), errors.BrokenReply, True),
         (Reply(raw=""), errors.EmptyReply, True),
-        (event_of("error", code="server_error", message="no"), errors.BrokenReply, True),
+        (event_of("error", code="server_error", message="no"), errors.ModelUnavailable, True),
         (event_of("error", code="invalid_api_key", message=f"Incorrect key: {KEY}"), errors.KeyRefused, False),
-        (failed_response("server_error"), errors.BrokenReply, True),
+        (failed_response("server_error"), errors.ModelUnavailable, True),
         (failed_response("insufficient_quota"), errors.QuotaSpent, False),
         (failed_response("invalid_prompt"), errors.ModelRejected, False),
         (reported(code="context_length_exceeded"), errors.ContextTooLong, False),
@@ -392,3 +398,45 @@ async def test_a_failure_is_retried_where_that_can_help_and_repeats_no_key(
     assert type(raised.value) is error
     assert raised.value.non_retryable is not again
     assert KEY not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("provider", "reply", "outage"),
+    [
+        ("openai", reported(code=503), True),
+        ("openai", reported(code="rate_limit_exceeded"), False),
+        ("openai-responses", failed_response("server_error"), True),
+        ("anthropic", broken_off("overloaded_error"), True),
+        ("bedrock", broken_off("throttlingException"), False),
+    ],
+    indirect=["provider"],
+    ids=lambda value: str(value)[:40],
+)
+async def test_a_failure_within_a_stream_is_an_outage_if_the_server_has_failed(
+    provider: ProviderServer, reply: Reply, outage: bool
+) -> None:
+    provider.server.answers(reply)
+    with pytest.raises(BatonError) as raised:
+        await provider.ask(stream=True)
+    assert raised.value.outage is outage
+
+
+CUT = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 1000\r\n\r\n"
+"""The head of a response, whose body does not follow."""
+
+
+async def test_a_connection_that_breaks_within_an_answer_is_an_outage(provider: ProviderServer) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(CUT)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(BatonError) as raised:
+            await provider.ask(connection={"baseUrl": url})
+    assert isinstance(raised.value, errors.BrokenReply | errors.ModelUnavailable)
+    assert raised.value.outage
+    assert not raised.value.unsent
+    assert not raised.value.non_retryable

@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,10 +22,13 @@ from temporalio.client import Client
 
 from baton import worker
 from baton.activities.runtime.health import LONGEST_CONNECTION, serve_health
+from baton.activities.runtime.secrets import SecretStore
 from baton.activities.runtime.settings import Settings
 from baton.contracts.settings import SettingsError, check_private_names
 from baton.contracts.turn import TurnResult
 from baton.resources.loader import Loaded
+from baton.resources.secret import Secrets
+from baton.starter.gateway.settings import GatewaySettings
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT, connect
 from baton.testing import Reply
 from tests.harness.environment import Environment, agent, call, line, manifest, team
@@ -180,7 +186,7 @@ async def test_a_worker_is_ready_while_it_polls_and_reaches_temporal_and_its_jou
 
 async def test_a_request_that_is_too_large_for_a_health_check_is_refused_and_its_connection_closed() -> None:
     port = own_port()
-    async with serve_health([("127.0.0.1", port)], {}):
+    async with serve_health({("127.0.0.1", port): "BATON_METRICS_ADDRESS"}, {}):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-Large: " + b"x" * 70_000)
         assert (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP/1.1 4")
@@ -205,7 +211,7 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n"
 )
 async def test_no_connection_to_a_health_check_stays_open(sent: bytes) -> None:
     port = own_port()
-    async with serve_health([("127.0.0.1", port)], {}):
+    async with serve_health({("127.0.0.1", port): "BATON_METRICS_ADDRESS"}, {}):
         clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
         for _, writer in clients:
             writer.write(sent)
@@ -225,10 +231,46 @@ def connections(port: int) -> list[str]:
 
 async def test_two_workers_with_one_health_port_are_refused_before_they_work() -> None:
     port = own_port()
-    async with serve_health([("127.0.0.1", port)], {}):
-        with pytest.raises(OSError, match="in use"):
-            async with serve_health([("127.0.0.1", port)], {}):
+    async with serve_health({("127.0.0.1", port): "BATON_METRICS_ADDRESS"}, {}):
+        with pytest.raises(SettingsError, match=f"^BATON_METRICS_ADDRESS: 127.0.0.1:{port} can't be served: Address"):
+            async with serve_health({("127.0.0.1", port): "BATON_METRICS_ADDRESS"}, {}):
                 pass
+
+
+async def test_a_host_that_is_not_of_this_machine_is_refused_with_its_settings() -> None:
+    settings = Settings.of({"BATON_HEALTH_HOST": "nohost.invalid", "BATON_HEALTH_PORT": "0"})
+    with pytest.raises(SettingsError, match=r"^BATON_HEALTH_HOST, BATON_HEALTH_PORT: "):
+        async with serve_health(settings.http_addresses, {}):
+            pass
+
+
+@pytest.mark.parametrize("text", ["1", "true", "True", "on", "y"])
+def test_private_hosts_are_allowed_in_the_words_of_other_settings(text: str) -> None:
+    given = {"BATON_ALLOW_PRIVATE_HOSTS": text, "BATON_AUDIT": text}
+    assert Settings.of(given).audit
+    assert Settings.of(given).allow_private_hosts
+    assert GatewaySettings.of(given).allow_private_hosts
+    assert SecretStore(Secrets(), given).allows_private_hosts
+
+
+@pytest.mark.parametrize("settings", [Settings, GatewaySettings])
+def test_a_word_that_neither_allows_nor_forbids_private_hosts_is_refused(
+    settings: type[Settings] | type[GatewaySettings],
+) -> None:
+    with pytest.raises(SettingsError, match="BATON_ALLOW_PRIVATE_HOSTS: Input should be a valid boolean"):
+        settings.of({"BATON_ALLOW_PRIVATE_HOSTS": "maybe"})
+
+
+def test_a_file_of_patterns_that_is_not_there_is_named_with_its_setting(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, os; from baton.temporal.personal_data import personal_data_of; "
+        "asyncio.run(personal_data_of(os.environ).check())"
+    )
+    given = {**os.environ, "BATON_REDACT": str(tmp_path / "nope.yaml")}
+    done = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "SettingsError: BATON_REDACT: " in last
+    assert "No such file or directory" in last
 
 
 def test_a_library_without_a_private_name_that_baton_needs_is_refused_with_its_version() -> None:

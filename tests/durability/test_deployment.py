@@ -359,7 +359,7 @@ async def test_health_and_readiness_are_two_answers() -> None:
         answer = httpx.get(f"http://127.0.0.1:{port}/{path}")
         return answer.status_code, answer.text
 
-    async with serve_health([("127.0.0.1", port)], {"journal": journal}):
+    async with serve_health({("127.0.0.1", port): "BATON_HEALTH_PORT"}, {"journal": journal}):
         assert await asyncio.to_thread(ask, "healthz") == (200, "alive\n")
         assert await asyncio.to_thread(ask, "readyz") == (200, '{"journal":"ok"}')
         begun.set()

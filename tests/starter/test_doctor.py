@@ -13,8 +13,10 @@ import yaml
 from sqlalchemy import make_url
 from temporalio.client import Client
 
+from baton.activities.model.providers import Providers
 from baton.activities.runtime.secrets import environment_secrets
 from baton.activities.runtime.settings import Settings
+from baton.resources.loader import Loaded
 from baton.starter.operations import doctor
 from baton.starter.operations.prune import prune_journal
 from baton.starter.runs.runs import why_not_served
@@ -188,6 +190,10 @@ async def test_doctor_says_that_it_has_looked_at_the_newest_runs_alone(client: C
     shown = [each.text async for each in doctor.runs(client, settings)]
     await asyncio.gather(*(handle.terminate() for handle in handles))
     assert shown == ["none of the newest 100 open runs is stuck"]
+
+
+async def test_an_empty_variable_names_no_server_of_models() -> None:
+    assert await doctor.models(Loaded(), {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": ""}, Providers(())) == []
 
 
 async def test_another_service_at_the_port_of_health_checks_has_no_circuit_breakers(tool_server: ToolServer) -> None:

@@ -30,7 +30,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.service import RPCError
 
 from baton import worker
-from baton.contracts.errors import JournalLost
+from baton.contracts.errors import JournalLost, JournalUnavailable
 from baton.contracts.identity import Actor
 from baton.contracts.message import Head, Message
 from baton.contracts.settings import SettingsError
@@ -46,7 +46,12 @@ from baton.resources.run_catalog import RunCatalog
 from baton.resources.stored import UNUSED
 from baton.starter.console.watch import Watch
 from baton.starter.history.stream import stream_events
+from baton.starter.operations.audit import verify_audit
+from baton.starter.operations.conversations import list_conversations
+from baton.starter.operations.journals import reencrypt_journal
+from baton.starter.operations.lost_rows import runs_without_rows
 from baton.starter.operations.manifests import open_store
+from baton.starter.operations.prune import prune_journal
 from baton.starter.runs.runs import NotServedError, live_status
 from baton.starter.scripted_model import serve_in_thread
 from baton.starter.server.codec_server import codec_app
@@ -609,3 +614,32 @@ async def test_doctor_decrypts_the_failure_of_a_stuck_run_and_without_the_key_na
     assert "is encrypted with the key 'old', but BATON_ENCRYPTION_KEYS has only new" in await found(**setting(NEW))
     assert "is encrypted with the key 'old', but BATON_ENCRYPTION_KEYS is not set" in await found()
     await handle.cancel()
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+async def test_commands_that_read_or_change_a_journal_create_none(
+    client: Client, tmp_path: Path, is_empty: bool
+) -> None:
+    file = tmp_path / "mistyped.db"
+    if is_empty:
+        file.touch()
+    url = f"sqlite:///{file}"
+    environ = {"BATON_JOURNAL_URL": url, "BATON_ENCRYPTION_KEYS": str(Key.generate("new"))}
+    for work in (
+        reencrypt_journal(environ),
+        prune_journal(client, url, timedelta(days=90), dry=False),
+        runs_without_rows(client, environ),
+        list_conversations(client.namespace, 10, environ),
+        verify_audit(None, environ),
+    ):
+        with pytest.raises(JournalUnavailable, match=f"there is no journal at {url}"):
+            await work
+    assert file.exists() == is_empty
+
+
+async def test_reencryption_says_which_journal_it_has_encrypted(journal_url: str) -> None:
+    key = Key.generate("new")
+    await (await opened(journal_url, key)).close()
+    place, done = await reencrypt_journal({"BATON_JOURNAL_URL": journal_url, "BATON_ENCRYPTION_KEYS": str(key)})
+    assert make_url(place).database == make_url(journal_url).database
+    assert done.key == "new"

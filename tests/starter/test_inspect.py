@@ -136,7 +136,7 @@ def test_a_list_has_whole_ids_and_ages_on_a_terminal_of_80_columns(machine: User
 @pytest.mark.full
 @pytest.mark.shared_server
 def test_a_status_is_a_few_lines_that_say_what_a_run_waits_for(machine: UserMachine) -> None:
-    machine.script(line("one", {"status": 503, "text": "busy", "headers": {"retry-after": "120"}}))
+    machine.script(line("one", {"status": 503, "text": "busy", "headers": {"retry-after": "14"}}))
     machine.run("run", "-f", machine.write(*TALK), "--detach")
     machine.wait_for_calls(1)
     end = time.monotonic() + PATIENCE

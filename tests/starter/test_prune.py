@@ -355,6 +355,7 @@ async def test_a_statement_of_a_command_may_take_longer_than_that_of_a_worker(
             await asyncio.sleep(0.1)
         await asyncio.sleep(STATEMENT_TIMEOUT + 1)
         assert not encrypting.done() and not pruning.done()
-    assert (await encrypting).counts["messages"] == 1
+    _, done = await encrypting
+    assert done.counts["messages"] == 1
     assert await pruning == Pruned(conversations=0, messages=0, remaining=1)
     assert "waiting for the journal" not in caplog.text

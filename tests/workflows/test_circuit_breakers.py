@@ -8,21 +8,25 @@ from typing import Any
 import httpx
 import pytest
 
+from baton.activities.context import calls
 from baton.activities.context.calls import Circuit
-from baton.contracts.errors import BadArguments, ToolFailed
+from baton.contracts.errors import BadArguments, ModelUnavailable, ToolFailed
 from baton.contracts.status import Status
+from baton.observability.metrics import CIRCUITS_OPEN
 from baton.resources.manifest import CircuitBreaker
 from baton.starter.server.embedded import EmbeddedServer
 from baton.testing import Reply, Request
-from tests.activities.test_inline_manifests import model, working
+from tests.activities.test_inline_manifests import loaded, model, working
 from tests.harness.agent_server import AgentServer
 from tests.harness.environment import Environment, Json, agent, call, line, manifest
 from tests.harness.mcp_process import McpServerProcess
+from tests.harness.metrics import Recorded
 from tests.harness.ports import own_port
 from tests.harness.processes import doctor
 from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
 from tests.harness.tool_server import Answer, ToolServer
 from tests.starter.test_ark_events import events
+from tests.workflows.test_quotas import store_of
 
 SOON = {"retry-after-ms": "1"}
 
@@ -114,6 +118,15 @@ async def test_with_fail_and_without_a_fallback_the_run_fails_and_says_why(env: 
         f"the circuit breaker of Model/default/gpt is open: m at {env.model_host} answered HTTP 503"
         in status.failure.message
     )
+
+
+async def test_what_the_server_reports_within_a_stream_counts_as_that_with_its_http_status(env: Environment) -> None:
+    reported = Reply(raw='data: {"error": {"code": 503, "message": "overloaded"}}\n\n')
+    env.answer = lambda _: reported
+    status = await asked(env, asks(env, on_open="fail", open_for="1h"))
+    assert status.failure
+    assert "the circuit breaker of Model/default/gpt is open" in status.failure.message
+    assert f"m at {env.model_host} answered HTTP 503: overloaded" in status.failure.message
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429])
@@ -273,3 +286,44 @@ async def test_a_call_that_was_not_sent_does_not_close_a_circuit_breaker() -> No
     async with circuit.call():
         pass
     assert circuit.state == "closed"
+
+
+def failing_rule(open_for: str) -> CircuitBreaker:
+    return CircuitBreaker(failures=1, window="1m", open_for=open_for, on_open="fail")
+
+
+async def opened(circuit: Circuit) -> None:
+    with pytest.raises(ModelUnavailable):
+        async with circuit.call():
+            raise ModelUnavailable("down")
+
+
+async def test_a_circuit_breaker_whose_server_nothing_calls_any_more_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "UNUSED_SECONDS", 0.2)
+    recorded = Recorded()
+    circuit = Circuit("Model/default/gpt", failing_rule("1ms"), {"kind": "Model", "name": "gone"})
+    await opened(circuit)
+    while circuit.state != "half open":
+        await asyncio.sleep(0.01)
+    async with circuit.call():
+        await asyncio.sleep(0.5)
+        assert circuit.state == "half open", "a probe may take longer"
+    await opened(circuit)
+    assert recorded.of(CIRCUITS_OPEN, kind="Model", name="gone") == {(): 1}
+    while not circuit.is_closed:
+        await asyncio.sleep(0.01)
+    assert recorded.of(CIRCUITS_OPEN, kind="Model", name="gone") == {}
+
+
+async def test_a_model_that_was_corrected_has_no_open_circuit_breaker(env: Environment) -> None:
+    port = own_port()
+    one, gpt = asks(env, on_open="fail", open_for="1h")
+    corrected = {**gpt, "spec": {**gpt["spec"], "model": "other"}}
+    async with working(env, one, BATON_HEALTH_PORT=str(port)) as here, store_of(here) as store:
+        here.answer = Failing(1)
+        await store.apply(loaded(gpt))
+        await here.status(await here.start("query", {"spec": _spec()}))
+        assert [*await _get(port)] == ["Model/default/gpt"]
+        await store.apply(loaded(corrected))
+        assert (await here.status(await here.start("query", {"spec": _spec()}))).message == "Here."
+        assert await _get(port) == {}

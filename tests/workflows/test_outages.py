@@ -102,6 +102,17 @@ async def test_a_run_waits_for_the_end_of_an_outage_and_says_so(env: Environment
     assert ended.token_usage.model_calls == 1
 
 
+@pytest.mark.slow
+async def test_a_run_waits_for_a_server_that_is_overloaded_within_its_streams(env: Environment) -> None:
+    overloaded = Reply(raw='data: {"error": {"code": "rate_limit_exceeded", "message": "slow down"}}\n\n')
+    env.answer = Outage(overloaded, refusals=FIRST_ATTEMPTS)
+    handle = await env.start_query(TEAMS, "agent/one")
+    (shown,) = (await waiting(env, handle)).outages or ()
+    assert (shown.type, shown.attempts) == ("ModelUnavailable", FIRST_ATTEMPTS)
+    env.model.release()
+    assert (await env.status(handle)).message == "Here."
+
+
 async def test_a_call_that_may_wait_for_the_end_of_an_outage_has_the_time_that_its_model_is_given(
     env: Environment,
 ) -> None:
@@ -148,6 +159,38 @@ async def test_a_fallback_is_asked_instead_of_waiting(env: Environment) -> None:
     spare["spec"]["model"] = "spare"
     status = await env.status(await env.start_query([agent("one", modelRef={"name": "gpt"}), gpt, spare], "agent/one"))
     assert (status.phase, status.message) == ("Completed", "Here.")
+
+
+LATER = Reply(status=429, text="later", headers={"retry-after": "60"})
+
+
+async def test_a_fallback_is_asked_at_once_if_the_server_wants_to_be_left_alone(env: Environment) -> None:
+    asked_for: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        asked_for.append(request["model"])
+        return Reply(text="Here.") if request["model"] == "spare" else LATER
+
+    env.answer = answer
+    gpt = model(env.model_url, "gpt")
+    gpt["spec"]["fallback"] = {"name": "spare"}
+    spare = model(env.model_url, "spare")
+    spare["spec"]["model"] = "spare"
+    async with asyncio.timeout(50):
+        given = [agent("one", modelRef={"name": "gpt"}), gpt, spare]
+        status = await env.status(await env.start_query(given, "agent/one"))
+    assert (status.message, asked_for) == ("Here.", ["m", "spare"])
+
+
+async def test_a_run_says_at_once_that_it_waits_for_a_server_that_wants_to_be_left_alone(env: Environment) -> None:
+    env.answer = outage = Outage(LATER)
+    handle = await env.start_query(TEAMS, "agent/one")
+    async with asyncio.timeout(50):
+        (shown,) = (await waiting(env, handle)).outages or ()
+    assert (shown.type, shown.attempts, outage.requests) == ("ModelUnavailable", 1, 1)
+    assert (shown.until - shown.since).total_seconds() >= 59
+    await handle.signal("terminate_team", {"now": True})
+    assert (await env.status(handle)).stop_reason == "terminated"
 
 
 def tools(server: ToolServer, on_error: str) -> list[Json]:

@@ -9,6 +9,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from ...contracts.errors import BudgetReached, CallTimeout, CircuitOpen, Failure, Refusal
+from ...contracts.message import TokenUsage
 from ...contracts.requests import MISSED_HEARTBEATS
 from ...resources.base import JsonModel
 from ..state.stopping import ActivityFailed, ActivityInterrupted
@@ -27,6 +28,7 @@ def read_failure(
         mappings = [detail for detail in more if isinstance(detail, dict)]
         refusal = next((detail["refusal"] for detail in mappings if "refusal" in detail), None)
         detail = next((detail for detail in mappings if "refusal" not in detail), {})
+        usage = next((detail[0] for detail in more if isinstance(detail, list)), None)
         circuit_open = cause.type == CircuitOpen.__name__
         wait = detail.get("wait")
         budget = detail if detail and wait is None and not circuit_open else None
@@ -39,7 +41,7 @@ def read_failure(
             budget=BudgetReached.model_validate(budget) if budget else None,
             refusal=Refusal.model_validate(refusal) if refusal else None,
         )
-        return ActivityFailed(failure.without_defaults)
+        return ActivityFailed(failure.without_defaults, TokenUsage.model_validate(usage) if usage else None)
     return ActivityFailed(Failure(family=FAMILIES[name], type="ActivityError", message=str(cause or "failed")))
 
 

@@ -38,7 +38,7 @@ from ...contracts.errors import (
     ToolFailed,
 )
 from ...contracts.inputs import ForkedRun, QueryInput, ReadForkRequest, TurnInput
-from ...contracts.message import MESSAGE_OVERHEAD, Head, Message, PersonDecision
+from ...contracts.message import MESSAGE_OVERHEAD, Head, Message, PersonDecision, TokenUsage
 from ...contracts.panel import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
 from ...contracts.plan import ActivityPlan, AgentPlan, RetryPlan, SelectorPlan, ToolPlan
 from ...contracts.requests import (
@@ -323,10 +323,11 @@ async def ask_model(run: RunState, request: AskModelRequest, agent: AgentPlan) -
     """Calls an agent's model, and if that fails its fallback models, for the next message."""
     place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
     speaker = request.speaker.rpartition("/")[2]
+    spent = TokenUsage()
     for index, model in enumerate(agent.models):
         is_last = index == len(agent.models) - 1
         try:
-            return await execute_activity(
+            result = await execute_activity(
                 run,
                 "ask_model",
                 request.for_fallback(index).giving_up(not is_last),
@@ -337,7 +338,9 @@ async def ask_model(run: RunState, request: AskModelRequest, agent: AgentPlan) -
                 continues=True,
                 retries=agent.retries[index] if agent.retries else None,
             )
+            return result.after_failures(spent)
         except ActivityFailed as failed:
+            spent = failed.usage = failed.usage + spent
             if not has_fallback(failed, agent.models, index):
                 raise
     raise AssertionError("an agent has a model")
@@ -347,10 +350,11 @@ async def select(run: RunState, request: SelectRequest, selector: SelectorPlan) 
     """Calls a team's selector, and if that fails its fallback models, to choose the next speaker."""
     team = request.team.rpartition("/")[2]
     seconds = selector.model_timeout and 2 * selector.model_timeout  # the model may be called twice
+    spent = TokenUsage()
     for index, model in enumerate(selector.models):
         is_last = index == len(selector.models) - 1
         try:
-            return await execute_activity(
+            result = await execute_activity(
                 run,
                 "select",
                 request.for_fallback(index).giving_up(not is_last),
@@ -360,7 +364,9 @@ async def select(run: RunState, request: SelectRequest, selector: SelectorPlan) 
                 run.task_queues.for_model(model),
                 retries=selector.retries[index] if selector.retries else None,
             )
+            return result.after_failures(spent)
         except ActivityFailed as failed:
+            spent = failed.usage = failed.usage + spent
             if not has_fallback(failed, selector.models, index):
                 raise
     raise AssertionError("a selector has a model")

@@ -453,6 +453,7 @@ class AgentTurn:
             except ActivityFailed as failed:
                 reason = "failed"
                 failure = failed.failure
+                self.usage += failed.usage
                 self._keep_state()
             result = await self._end(reason, failure)
             self._span.finish(result.stop_reason, result.failure)

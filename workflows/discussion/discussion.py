@@ -416,6 +416,7 @@ class Discussion:
         try:
             return await call
         except ActivityFailed as failed:
+            self.result.add_usage(failed.usage)
             self.keep_state()
             self.result.end_by(failed.failure)
         except (ActivityInterrupted, asyncio.CancelledError):

@@ -12,7 +12,7 @@ from temporalio import workflow
 from ...contracts.control_messages import TerminateRequest
 from ...contracts.errors import BatonError, Failure
 from ...contracts.inputs import StopRequest
-from ...contracts.message import PersonDecision
+from ...contracts.message import PersonDecision, TokenUsage
 from ...contracts.turn import StopReason
 from .constants import CANCEL_STARTS, LONG_TASK_TIMEOUT, MAX_HISTORY_BYTES, MAX_HISTORY_EVENTS, MAX_HISTORY_EVENTS_LONG
 from .telling import tell
@@ -228,10 +228,14 @@ class ActivityInterrupted(Exception):
 
 
 class ActivityFailed(Exception):
-    """An activity failed and is not retried, or the workflow itself detected the failure."""
+    """An activity failed and is not retried, or the workflow itself detected the failure.
 
-    def __init__(self, failure: Failure) -> None:
+    ``usage`` is that of the failed calls of models, as far as their servers report it.
+    """
+
+    def __init__(self, failure: Failure, usage: TokenUsage | None = None) -> None:
         self.failure = failure
+        self.usage = usage or TokenUsage()
         super().__init__(failure.message)
 
     @classmethod

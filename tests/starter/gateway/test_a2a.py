@@ -1230,7 +1230,7 @@ async def test_a_delivery_is_tried_again_while_it_is_not_known_whether_its_calle
         task = task_of(await send(client, message("Why?")))
     no_workers = {**gateway.env.worker_env, "BATON_TASK_QUEUE": f"none-{uuid.uuid4().hex}"}
     core = Gateway.of(gateway.env.client, {**no_workers, "BATON_GATEWAY_NAMESPACES": "*"})
-    pushes = a2a_push.PushNotifications(core.client, core.runs, core.environ)
+    pushes = a2a_push.PushNotifications(core.client, core.runs, core.environ, private=False)
     push = a2a_push.Push(
         run=task.id,
         url="https://example.com/hook",
