@@ -94,7 +94,7 @@ class _Turns:
     def add(self, message: Message) -> None:
         """Adds a message."""
         if message.role == "user":
-            self._add_segments(self._request.segments(message))
+            self._add_segments(self._named(message))
         elif message.role == "tool":
             self._add_result(message)
         elif message.role == "assistant":
@@ -140,6 +140,17 @@ class _Turns:
         for _, use in self._open:
             self._put("user", ResultBlock(use.id, (NO_RESULT,)))
         self._open = []
+
+    def _named(self, message: Message) -> list[str | Attached]:
+        """The segments of a user's message, under the name of the person who has sent it, if it has one."""
+        segments = [*self._request.segments(message)]
+        match segments:
+            case [str(text), *rest] if message.name:
+                return [f"# {message.name}:\n{text}", *rest]
+            case [_, *_] if message.name:
+                return [f"# {message.name}:", *segments]
+            case _:
+                return segments
 
     def _add_segments(self, segments: Iterable[str | Attached]) -> None:
         for segment in segments:

@@ -194,8 +194,9 @@ def reasoning_of(message: Message, source: str) -> list[JsonObject]:
 
 
 def _is_complete(call: ToolCall) -> bool:
+    """Whether a call at the token limit has all of its arguments; one without any may have been cut before them."""
     try:
-        parse_json(call.arguments or "{}")
+        parse_json(call.arguments)
     except ValueError:
         return False
     return True

@@ -250,6 +250,7 @@ class _TokenCounts(_Piece):
 
 
 class _Start(_Piece):
+    id: str | None = None
     model: str | None = None
     usage: _TokenCounts | None = None
 
@@ -304,6 +305,7 @@ class AnthropicStream:
         if event.type == "message_start":
             answer.begun = True
             answer.model = event.message.model
+            answer.id = event.message.id or answer.id
             self._count(event.message.usage)
         elif event.type == "content_block_start":
             self._begin(event.index, event.content_block)

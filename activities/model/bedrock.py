@@ -37,6 +37,7 @@ from ...contracts.errors import (
 from ...contracts.message import Message, TokenUsage
 from ...contracts.settings import check_private_names
 from ...journal.leases import check_lease, without_lease
+from ...observability.spans import note_call
 from ...resources.base import JsonObject
 from ...resources.model import BedrockConfig, Model
 from ...resources.model_settings import ModelSettings, without_settings
@@ -46,6 +47,7 @@ from ..runtime.outbound import PORTS, SAFE_METHODS, Destination
 from .accepted import BEDROCK_DOCUMENTS
 from .alternation import Block, CallBlock, ReasoningBlock, ResultBlock, alternating, system_prompt
 from .answer import End, StreamedAnswer, has_open_objects
+from .call_attributes import parameter_attributes
 from .connection import MAX_EVENT, checked_server, outbound_to, properties_of
 from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, Attached, ClientPool, ModelRequest, error_of_status
 
@@ -293,7 +295,7 @@ def add_whole(answer: StreamedAnswer, reply: dict[str, Any]) -> None:
     for index, block in enumerate(reply["output"]["message"]["content"]):
         match block:
             case {"toolUse": use}:
-                answer.add_call(index, use["toolUseId"], use["name"], json.dumps(use["input"]))
+                answer.add_call(index, use["toolUseId"], use["name"], json.dumps(use["input"]) if use["input"] else "")
             case {"text": text}:
                 answer.add_text(text)
     add_event(answer, {"messageStop": reply})
@@ -426,6 +428,7 @@ class BedrockProvider:
             async with asyncio.timeout(model.timeout):
                 async with self._client(endpoint) as client:
                     fields = converse_fields(endpoint, request, model.settings, client.known)
+                    note_call(lambda: parameter_attributes(fields.get("inferenceConfig", {}), ModelSettings()))
                     await (_stream(client, fields, answer) if model.streams else _converse(client, fields, answer))
             return answer.message()
         except BatonError as error:

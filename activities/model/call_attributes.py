@@ -26,6 +26,7 @@ PROVIDER_NAMES = {
 _PARAMETERS = {
     "temperature": "temperature",
     "top_p": "top_p",
+    "topP": "top_p",
     "top_k": "top_k",
     "max_tokens": "max_tokens",
     "max_completion_tokens": "max_tokens",
@@ -34,6 +35,7 @@ _PARAMETERS = {
     "presence_penalty": "presence_penalty",
     "seed": "seed",
     "stop": "stop_sequences",
+    "stopSequences": "stop_sequences",
 }
 
 

@@ -66,6 +66,32 @@ async def test_an_answer_that_is_cut_at_its_limit_is_kept_if_it_has_a_text(
     assert raised.value.non_retryable
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_tool_call_that_is_cut_before_its_arguments_is_no_call_without_arguments(
+    provider: ProviderServer, stream: bool
+) -> None:
+    call = ScriptedToolCall(name="terminate", arguments="")
+    provider.server.answers(StandInReply(text="I end", calls=[call], stop=provider.cut_off))
+    with pytest.raises(errors.AnswerTooLong):
+        await provider.ask(stream=stream)
+
+
+NAMED: dict[str, str] = {
+    "openai": '{"role": "user", "content": "Be brief.", "name": "ann"}',
+    "openai-responses": "# ann:\\nBe brief.",
+    "azure": '{"role": "user", "content": "Be brief.", "name": "ann"}',
+    "anthropic": "# ann:\\nBe brief.",
+    "bedrock": "# ann:\\nBe brief.",
+}
+
+
+async def test_what_people_say_is_read_under_their_names(provider: ProviderServer) -> None:
+    said = [Message(role="user", content=text, name=name) for text, name in (("Be brief.", "ann"), ("No.", "ben"))]
+    await provider.ask(ModelRequest([*ASKED, *said]))
+    (body,) = provider.server.requests
+    assert NAMED[provider.provider] in json.dumps(body)
+
+
 FUNCTION = {"type": "function", "function": {"name": "noop"}}
 TOOL_CHOICES: dict[str, tuple[object, object]] = {
     "openai": (FUNCTION, "required"),

@@ -20,12 +20,15 @@ from temporalio.client import Client
 
 from baton import worker
 from baton.contracts.status import Status
+from baton.resources.loader import load_files
 from baton.temporal.client import connect
 from baton.testing import Reply
 from tests.harness.agent_server import AgentServer
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
+from tests.harness.manifests import Writer
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.memory_server import MemoryServer
+from tests.harness.model_providers import PROVIDERS, serving
 from tests.harness.panels import debate, panel, role_member
 from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
 from tests.harness.scripted_mcp_server import ScriptedMcpServer
@@ -143,6 +146,21 @@ async def test_every_contribution_of_a_panel_is_one_span(
     below = collector.tree()["invoke_workflow q"][f"invoke_workflow {name}"]
     assert sum(each.startswith("invoke_agent") for each in below) == len(env.model.requests) >= 4
     assert len(collector.named("chat")) == len(env.model.requests)
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_the_span_of_a_call_has_the_settings_that_were_sent_to_any_provider(
+    collector: TraceCollector, client: Client, tmp_path: Path, name: str
+) -> None:
+    held = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"key": "a-key"}}
+    with serving(name, {"valueFrom": {"secretKeyRef": {"name": "safe", "key": "key"}}}) as provider:
+        manifests = [agent("a", modelRef={"name": "m"}, temperature=0.5, maxTokens=100), provider.model(), held]
+        async with Environment.running(client, tmp_path, load_files([Writer(tmp_path).file(*manifests)])) as env:
+            assert (await ended(env, collector, [], "agent/a")).phase == "Completed"
+    (asked,) = collector.named("chat")
+    assert asked.attributes["gen_ai.request.temperature"] == 0.5
+    assert asked.attributes["gen_ai.request.max_tokens"] == 100
+    assert ("gen_ai.response.id" in asked.attributes) == (name != "bedrock"), "its API has none"
 
 
 async def test_what_a_call_was_and_what_it_cost_stands_on_its_span(
