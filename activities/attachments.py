@@ -40,8 +40,8 @@ def check_accepted(query: Query, catalog: Catalog, attachments: Sequence[Attachm
     """Raises InvalidInput if a model or an agent that reads the query's messages can't take one of the attachments."""
     for reference in catalog.targets(query) if attachments else ():
         for reader in _readers(catalog.find(reference), catalog, set()):
-            for attachment in attachments:
-                if why := _refusal(reader, attachment, catalog):
+            for number, attachment in enumerate(attachments):
+                if why := _refusal(reader, attachment, attachments[:number], catalog):
                     raise InvalidInput(f"{query.id}: spec.input: {attachment.stand_in}: {why}")
 
 
@@ -62,7 +62,7 @@ def _readers(resource: Resource | None, catalog: Catalog, seen: set[str]) -> Ite
             yield from _readers(catalog.find(reference), catalog, seen)
 
 
-def _refusal(reader: Resource, attachment: Attachment, catalog: Catalog) -> str | None:
+def _refusal(reader: Resource, attachment: Attachment, beside: Sequence[Attachment], catalog: Catalog) -> str | None:
     if isinstance(reader, Tool):
         return f"{reader.id} takes only text"
     if not isinstance(reader, Agent | Model):
@@ -72,7 +72,7 @@ def _refusal(reader: Resource, attachment: Attachment, catalog: Catalog) -> str 
             return None
         return f"{executor.id}, which executes {reader.id}, takes only text"
     for model in model_chain(reader, catalog):
-        if why := ACCEPTED[_type_of(model)].refusal(attachment):
+        if why := ACCEPTED[_type_of(model)].refusal(attachment, beside):
             name = model.manifest.id if model.manifest else f"the model {model.name}"
             return f"{name} ({_type_of(model)}) can't take it: {why}"
     return None
@@ -88,9 +88,10 @@ async def contents_for(
     """The messages with the attachments that a model is sent, and the stored contents of these, by their ids.
 
     The text alone stands for others: those that it can't take, of earlier queries, of tools, or with a fallback; and
-    the earliest ones if all are too large for a request.
+    the earliest ones if all are too large, or too many, for a request.
     """
     sent: list[Message] = []
+    later: list[Attachment] = []
     contents: dict[str, bytes] = {}
     size = 0
     accepted = ACCEPTED[_type_of(model)]
@@ -98,8 +99,9 @@ async def contents_for(
         kept: list[Attachment] = []
         for attachment in message.attachments if accepted.in_results or message.role != "tool" else ():
             size += attachment.size
-            if size <= MAX_SENT and not accepted.refusal(attachment):
+            if size <= MAX_SENT and not accepted.refusal(attachment, later):
                 kept.append(attachment)
+                later.append(attachment)
                 if attachment.stored:
                     contents[attachment.stored] = await journal.attachment(attachment.stored)
         sent.append(message.with_attachments(kept) if message.attachments else message)

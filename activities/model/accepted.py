@@ -1,5 +1,6 @@
 """Which images and files the API of a model accepts, as far as that is known without calling it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...contracts.attachment import Attachment
@@ -28,16 +29,24 @@ class Accepted:
     """What an API accepts: ``files`` are media types besides those of images.
 
     ``image_urls`` and ``file_urls``: its servers fetch an https URL themselves. ``in_results``: the results of tools
-    may have images and files, too.
+    may have images and files, too. ``max_files``: how many files, without images, a request may have.
     """
 
     files: frozenset[str]
     image_urls: bool
     file_urls: bool
     in_results: bool
+    max_files: int | None = None
 
-    def refusal(self, attachment: Attachment) -> str | None:
-        """Why the API does not accept an attachment; None if it may. A model may accept less than its API."""
+    def refusal(self, attachment: Attachment, beside: Iterable[Attachment] = ()) -> str | None:
+        """Why the API does not accept an attachment ``beside`` others; None if it may.
+
+        A model may accept less than its API.
+        """
+        if attachment.kind != "image" and self.max_files is not None:
+            files = sum(each.kind != "image" for each in beside)
+            if files >= self.max_files:
+                return f"it accepts at most {self.max_files} files in one request"
         what = "images" if attachment.kind == "image" else "files"
         if attachment.url and not (self.image_urls if attachment.kind == "image" else self.file_urls):
             return f"it accepts no URLs of {what}: pass the bytes"
@@ -57,6 +66,8 @@ ACCEPTED = {
     "gemini": _OPENAI,
     "openai-responses": Accepted(files=frozenset({PDF}), image_urls=True, file_urls=True, in_results=True),
     "anthropic": Accepted(files=frozenset({PDF, "text/plain"}), image_urls=True, file_urls=True, in_results=True),
-    "bedrock": Accepted(files=frozenset(BEDROCK_DOCUMENTS), image_urls=False, file_urls=False, in_results=True),
+    "bedrock": Accepted(
+        files=frozenset(BEDROCK_DOCUMENTS), image_urls=False, file_urls=False, in_results=True, max_files=5
+    ),
 }
 """What is accepted, by the type of a Model."""

@@ -81,6 +81,30 @@ def alternating(request: ModelRequest, source: str = "") -> list[Entry]:
     return turns.complete()
 
 
+def is_thinking(setting: object) -> bool:
+    """Whether the property ``thinking`` of a Claude switches on that it thinks before it answers."""
+    return isinstance(setting, dict) and setting.get("type") == "enabled"
+
+
+def may_think(entries: Sequence[Entry]) -> bool:
+    """Whether a Claude may think in this call.
+
+    While it uses tools, the API requires that it has thought before them. It has not if another model, such as the one
+    whose fallback this is, made the calls, or if a secret in its thoughts was redacted.
+    """
+    if not any(isinstance(block, ResultBlock) for block in entries[-1].blocks):
+        return True
+    return isinstance(entries[-2].blocks[0], ReasoningBlock)
+
+
+def without_reasoning(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries for a model that may not think."""
+    return [
+        entry._replace(blocks=[block for block in entry.blocks if not isinstance(block, ReasoningBlock)])
+        for entry in entries
+    ]
+
+
 class _Turns:
     """Collects entries, and the tool calls of the last one that have no result yet, with their original ids."""
 

@@ -56,6 +56,7 @@ class StreamedAnswer:
         self._latest: dict[int, _PartialCall] = {}
         self._reasoning: dict[int, dict[str, list[str]]] = {}
         self._reasoning_items: list[JsonObject] = []
+        self._is_reasoning_first = True
         self.begun = False
         self.end: End | None = None
         self.model: str | None = None
@@ -94,6 +95,8 @@ class StreamedAnswer:
     def add_reasoning(self, index: int, **pieces: str) -> None:
         """Adds pieces of text to the fields of the reasoning with this index, such as ``thinking``."""
         self._grow("".join(pieces.values()))
+        if index not in self._reasoning and (self._text or self._calls):
+            self._is_reasoning_first = False
         fields = self._reasoning.setdefault(index, {})
         for name, piece in pieces.items():
             fields.setdefault(name, []).append(piece)
@@ -155,11 +158,14 @@ class StreamedAnswer:
         return error
 
     def _kept_reasoning(self) -> ServerContent | None:
-        """The reasoning, which servers expect back with the tool calls that follow it."""
+        """The reasoning, which servers expect back with the tool calls that follow it, and at its place.
+
+        Of an answer that has thought again after a text or a call, nothing is kept: its order would be another one.
+        """
         streamed = [{name: "".join(parts) for name, parts in fields.items()} for fields in self._reasoning.values()]
         items = [*streamed, *self._reasoning_items]
         text = json.dumps(items, ensure_ascii=False)
-        if not items or len(text) > LONGEST_REASONING:
+        if not (items and self._is_reasoning_first) or len(text) > LONGEST_REASONING:
             return None
         return ServerContent(model=self._source, content=text)
 

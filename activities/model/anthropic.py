@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,17 @@ from ...resources.model_settings import ModelSettings, without_settings
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver, headers_of
 from ..runtime.outbound import Destination
-from .alternation import Block, CallBlock, Entry, ReasoningBlock, ResultBlock, alternating, system_prompt
+from .alternation import (
+    Block,
+    CallBlock,
+    ReasoningBlock,
+    ResultBlock,
+    alternating,
+    is_thinking,
+    may_think,
+    system_prompt,
+    without_reasoning,
+)
 from .answer import End, StreamedAnswer, has_open_objects
 from .call_attributes import parameter_attributes
 from .connection import NO_KEY, checked_server, environment_headers, outbound_to, properties_of
@@ -135,12 +145,9 @@ def request_body(endpoint: AnthropicEndpoint, request: ModelRequest, settings: M
         **_settings(settings),
         **{"stream": stream},
     }
-    if _mapping(body.get("thinking")).get("type") == "enabled" and (request.must_use or not _may_think(entries)):
+    if is_thinking(body.get("thinking")) and (request.must_use or not may_think(entries)):
         del body["thinking"]
-        entries = [
-            entry._replace(blocks=[block for block in entry.blocks if not isinstance(block, ReasoningBlock)])
-            for entry in entries
-        ]
+        entries = without_reasoning(entries)
     body["messages"] = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in entries]
     if settings.reasoning_effort:
         body["output_config"] = {**_mapping(body.get("output_config")), "effort": settings.reasoning_effort}
@@ -159,17 +166,6 @@ def _settings(settings: ModelSettings) -> Body:
     if "stop" in fields:
         fields["stop_sequences"] = fields.pop("stop")
     return fields
-
-
-def _may_think(entries: Sequence[Entry]) -> bool:
-    """Whether the model may think in this call.
-
-    While it uses tools, the API requires that it has thought before them. It has not if another model, such as the one
-    whose fallback this is, made the calls, or if a secret in its thoughts was redacted.
-    """
-    if not any(isinstance(block, ResultBlock) for block in entries[-1].blocks):
-        return True
-    return isinstance(entries[-2].blocks[0], ReasoningBlock)
 
 
 def _mapping(value: object) -> Body:

@@ -1,11 +1,13 @@
 """The provider for Amazon Bedrock's Converse API, which supports all of Bedrock's chat models."""
 
 import asyncio
+import base64
 import contextlib
+import itertools
 import json
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -45,7 +47,17 @@ from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver
 from ..runtime.outbound import PORTS, SAFE_METHODS, Destination
 from .accepted import BEDROCK_DOCUMENTS
-from .alternation import Block, CallBlock, ReasoningBlock, ResultBlock, alternating, system_prompt
+from .alternation import (
+    Block,
+    CallBlock,
+    ReasoningBlock,
+    ResultBlock,
+    alternating,
+    is_thinking,
+    may_think,
+    system_prompt,
+    without_reasoning,
+)
 from .answer import End, StreamedAnswer, has_open_objects
 from .call_attributes import parameter_attributes
 from .connection import MAX_EVENT, checked_server, outbound_to, properties_of
@@ -63,6 +75,11 @@ class Credentials:
     access_key_id: str | None = None
     secret_access_key: str | None = None
     session_token: str | None = None
+
+    @property
+    def are_named(self) -> bool:
+        """Whether the Model names keys; else those of the worker are used."""
+        return bool(self.api_key or self.access_key_id)
 
 
 @dataclass(frozen=True)
@@ -118,7 +135,7 @@ def _credentials(config: BedrockConfig, model: Model, values: ValueResolver) -> 
     if bool(credentials.access_key_id) != bool(credentials.secret_access_key):
         missing = "secretAccessKey" if credentials.access_key_id else "accessKeyId"
         raise KeyMissing(f"{model.id} has no config.bedrock.{missing}")
-    if not values.catalog.provenance_of(model).is_own and not (credentials.api_key or credentials.access_key_id):
+    if not values.catalog.provenance_of(model).is_own and not credentials.are_named:
         raise KeyMissing(
             f"{model.id}: spec.config.bedrock: an inline Model must name keys: the worker's AWS keys are for its own "
             "manifests"
@@ -149,8 +166,11 @@ def bedrock_error(error: Exception, where: str) -> BatonError:
     match error:
         case aws.ClientError():
             return _of_code(error, where)
-        case aws.NoCredentialsError() | aws.PartialCredentialsError() | aws.CredentialRetrievalError():
+        case aws.NoCredentialsError() | aws.PartialCredentialsError():
             return KeyMissing(f"{where}: the Model names no keys, and the worker has no AWS credentials")
+        case aws.CredentialRetrievalError():
+            text = f"{where}: the worker's AWS credentials can't be read: {str(error)[:MAX_SERVER_TEXT]}"
+            return ModelUnavailable(text, unsent=True)
         case aws.NoRegionError():
             return InvalidManifest(f"{where}: the Model has no config.bedrock.region, and the worker has no AWS_REGION")
         case aws.ParamValidationError():
@@ -193,7 +213,6 @@ def converse_fields(
     endpoint: BedrockEndpoint, request: ModelRequest, settings: ModelSettings, known: Collection[str]
 ) -> Fields:
     """The arguments of ``converse`` and ``converse_stream``; ``known`` are those of the installed library."""
-    messages = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in alternating(request)]
     fields: Fields = {"inferenceConfig": {}, "additionalModelRequestFields": {}}
     for name, value in without_settings(endpoint.properties, settings).items():
         if (camel := to_camel(name)) in INFERENCE:
@@ -208,6 +227,13 @@ def converse_fields(
     # The extra `s3` may install an aiobotocore without this field; the prompt also has the schema.
     if request.schema is not None and "outputConfig" in known and not has_open_objects(request.schema):
         fields["outputConfig"] = {**fields.get("outputConfig", {}), "textFormat": _text_format(request.schema)}
+    entries = alternating(request, endpoint.where)
+    model_fields = fields["additionalModelRequestFields"]
+    if is_thinking(model_fields.get("thinking")) and (request.must_use or not may_think(entries)):
+        del model_fields["thinking"]
+        entries = without_reasoning(entries)
+    messages: list[Fields] = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in entries]
+    _complete_documents(messages)
     system = system_prompt(request.messages)
     fixed = {"system": [{"text": system}] if system else None, "toolConfig": _tools(request)}
     fields |= {"modelId": endpoint.model, "messages": messages, **fixed}
@@ -239,8 +265,10 @@ def _tools(request: ModelRequest) -> Fields:
 
 def _block(block: Block) -> Fields:
     match block:
+        case ReasoningBlock({"redacted": str(redacted)}):
+            return {"reasoningContent": {"redactedContent": base64.b64decode(redacted)}}
         case ReasoningBlock(content):
-            return content
+            return {"reasoningContent": {"reasoningText": content}}
         case CallBlock(id_, name, arguments, _):
             return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
         case ResultBlock(id_, segments):
@@ -259,6 +287,36 @@ def _attached_block(attached: Attached) -> Fields:
     name = " ".join(re.sub(r"[^A-Za-z0-9()\[\]-]+", " ", attached.attachment.name or "").split())
     format_ = BEDROCK_DOCUMENTS[attached.media_type]
     return {"document": {"format": format_, "name": name or "document", "source": source}}
+
+
+LONGEST_DOCUMENT_NAME = 200
+"""Characters of the name of a document that Converse accepts."""
+
+SEE_DOCUMENT = "(see the document)"
+"""The text beside documents that came without one, as Converse demands."""
+
+
+def _complete_documents(messages: Sequence[Fields]) -> None:
+    """Names the documents of a request differently, and adds a text to a message that has only documents.
+
+    Names are numbered in the order of the conversation, so that a document keeps its name in later requests.
+    """
+    names = set[str]()
+    for message in messages:
+        blocks = [*message["content"]]
+        blocks += [each for block in blocks for each in block.get("toolResult", {}).get("content", ())]
+        for document in (block["document"] for block in blocks if "document" in block):
+            document["name"] = _unused(document["name"], names)
+            names.add(document["name"])
+        own = message["content"]
+        if any("document" in block for block in own) and not any("text" in block for block in own):
+            own.append({"text": SEE_DOCUMENT})
+
+
+def _unused(name: str, names: Collection[str]) -> str:
+    numbered = (f" {number}" if number > 1 else "" for number in itertools.count(1))
+    choices = (f"{name[: LONGEST_DOCUMENT_NAME - len(ending)].strip()}{ending}" for ending in numbered)
+    return next(choice for choice in choices if choice not in names)
 
 
 ENDS: dict[str, End | None] = {
@@ -283,10 +341,20 @@ def add_event(answer: StreamedAnswer, event: dict[str, Any]) -> None:
             answer.add_call(index, arguments=use["input"])
         case {"contentBlockDelta": {"delta": {"text": text}}}:
             answer.add_text(text)
+        case {"contentBlockDelta": {"delta": {"reasoningContent": piece}, "contentBlockIndex": index}}:
+            _add_reasoning(answer, index, piece)
         case {"messageStop": {"stopReason": reason}}:
             answer.end = ENDS.get(reason, "complete")
         case {"metadata": {"usage": counts}}:
             answer.usage = _usage(counts)
+
+
+def _add_reasoning(answer: StreamedAnswer, index: int, piece: dict[str, Any]) -> None:
+    """Adds a piece of the model's reasoning: text, its signature, or bytes that the server has encrypted."""
+    if "redactedContent" in piece:
+        answer.add_reasoning(index, redacted=base64.b64encode(piece["redactedContent"]).decode())
+    else:
+        answer.add_reasoning(index, **{name: piece[name] for name in ("text", "signature") if name in piece})
 
 
 def add_whole(answer: StreamedAnswer, reply: dict[str, Any]) -> None:
@@ -298,6 +366,8 @@ def add_whole(answer: StreamedAnswer, reply: dict[str, Any]) -> None:
                 answer.add_call(index, use["toolUseId"], use["name"], json.dumps(use["input"]) if use["input"] else "")
             case {"text": text}:
                 answer.add_text(text)
+            case {"reasoningContent": content}:
+                _add_reasoning(answer, index, content.get("reasoningText", content))
     add_event(answer, {"messageStop": reply})
     add_event(answer, {"metadata": reply})
 
@@ -422,8 +492,9 @@ class BedrockProvider:
     ) -> Message:
         """One answer, streamed if the model streams."""
         endpoint = bedrock_endpoint(model, values)
-        answer = StreamedAnswer(on_text)
+        answer = StreamedAnswer(on_text, endpoint.where)
         answer.model = endpoint.model
+        session = self._session
         try:
             async with asyncio.timeout(model.timeout):
                 async with self._client(endpoint) as client:
@@ -434,7 +505,10 @@ class BedrockProvider:
         except BatonError as error:
             raise answer.failed(error) from None
         except Exception as error:  # a server can fail in any way: all are errors of the model
-            raise answer.failed(bedrock_error(error, endpoint.where)) from None
+            failure = bedrock_error(error, endpoint.where)
+            if isinstance(failure, KeyRefused) and not endpoint.credentials.are_named and session is self._session:
+                await self._read_keys_again(endpoint)
+            raise answer.failed(failure) from None
 
     async def check(self, model: ChainedModel, values: ValueResolver) -> str:
         """Sends an empty conversation, which Bedrock rejects at no cost after it has checked the key and the model."""
@@ -461,6 +535,13 @@ class BedrockProvider:
             await _check_public(endpoint.server.url)
         async with self._clients.client(_server_of(endpoint)) as client:
             yield client
+
+    async def _read_keys_again(self, endpoint: BedrockEndpoint) -> None:
+        """Lets the next call read the worker's own keys, which a session keeps: their file may have new ones."""
+        session = AioSession()
+        session.register_component("data_loader", self._session.get_component("data_loader"))
+        self._session = session
+        await self._clients.renew(_server_of(endpoint))
 
     @contextlib.asynccontextmanager
     async def _new_client(self, endpoint: BedrockEndpoint) -> AsyncIterator[_Client]:
@@ -500,7 +581,7 @@ def _server_of(endpoint: BedrockEndpoint) -> BedrockEndpoint:
 
 def _config(keys: Credentials, *, guarded: bool) -> AioConfig:
     options: dict[str, Any] = {"connector_args": {"resolver": GuardedResolver()}, "proxies": {}} if guarded else {}
-    if keys.api_key or keys.access_key_id:  # else the library chooses by the credentials in the environment
+    if keys.are_named:  # else the library chooses by the credentials in the environment
         options["signature_version"] = UNSIGNED if keys.api_key else "v4"
     return AioConfig(
         connect_timeout=CONNECT_TIMEOUT,

@@ -106,6 +106,11 @@ class _Open(Generic[Client]):
     stack: AsyncExitStack
     calls: int = 0
 
+    async def close(self) -> None:
+        """Closes the client, whose calls have all ended."""
+        with contextlib.suppress(Exception):
+            await self.stack.aclose()
+
 
 class ClientPool(Generic[Server, Client]):
     """Clients by server; ``connect`` returns a context manager that opens and closes the client of a server."""
@@ -129,7 +134,14 @@ class ClientPool(Generic[Server, Client]):
             yield used.client
         finally:
             used.calls -= 1
+            if self._open.get(server) is not used and not used.calls:
+                await used.close()
             await self._close_idle(self._max_idle)
+
+    async def renew(self, server: Server) -> None:
+        """Opens a new client for the next call; the present one is closed after the calls that use it."""
+        if (used := self._open.pop(server, None)) and not used.calls:
+            await used.close()
 
     async def close(self) -> None:
         """Closes all clients without a call."""
@@ -143,8 +155,7 @@ class ClientPool(Generic[Server, Client]):
     async def _close_idle(self, max_idle: int) -> None:
         idle = [server for server, entry in self._open.items() if not entry.calls]
         for entry in [self._open.pop(server) for server in idle[: max(0, len(idle) - max_idle)]]:
-            with contextlib.suppress(Exception):  # all its calls have ended
-                await entry.stack.aclose()
+            await entry.close()
 
 
 CONNECT_TIMEOUT = 5.0

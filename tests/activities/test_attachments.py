@@ -249,6 +249,28 @@ async def test_what_a_model_cannot_take_is_refused_before_any_model_is_called(
         assert (provider.server.requests, env.model.requests) == ([], [])
 
 
+def reports(*numbers: int) -> list[Json]:
+    """Different files of the same name."""
+    urls = [data_url("application/pdf", PDF + bytes([number])) for number in numbers]
+    return [{"type": "file", "file": {"file_data": url, "filename": "herons.pdf"}} for url in urls]
+
+
+async def test_the_latest_files_of_a_conversation_are_sent_if_an_api_takes_only_some(env: Environment) -> None:
+    with serving("bedrock", OF_SECRET) as provider:
+        for numbers in ((1, 2, 3), (4, 5, 6)):
+            asked = {**asking(*reports(*numbers)), "conversationId": "c"}
+            status = await env.status(await env.start_query([provider.model()], "model/m", **asked))
+            assert status.phase == "Completed", status
+        sent = [block for message in provider.server.requests[1]["messages"] for block in message["content"]]
+        documents = [block["document"]["source"]["bytes"] for block in sent if "document" in block]
+        assert {base64.b64decode(each)[-1] for each in documents} >= {4, 5, 6}
+        assert len(documents) == 5
+        asked = asking(*reports(*range(6)))
+        status = await env.status(await env.start_query([provider.model()], "model/m", **asked))
+        assert status.failure
+        assert "it accepts at most 5 files in one request" in status.failure.message
+
+
 @pytest.mark.parametrize("scheme", ["https", "http"])
 async def test_an_address_is_sent_to_the_server_as_it_is_and_shown_without_its_signature(
     env: Environment, scheme: str

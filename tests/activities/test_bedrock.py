@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from baton.activities.model.provider import ModelRequest
 from baton.activities.runtime.secrets import SecretStore
 from baton.activities.tool.tool import ToolDefinition
 from baton.contracts import errors
+from baton.contracts.attachment import Attachment
 from baton.contracts.message import Message, ToolCall
 from baton.resources.model import Model
 from baton.resources.model_settings import ModelSettings
@@ -20,6 +22,8 @@ from baton.resources.secret import Secrets
 from tests.harness.bedrock_server import BedrockServer, event
 from tests.harness.environment import KEY, Json, manifest
 from tests.harness.manifests import own_catalog
+from tests.harness.stand_in import StandInReply
+from tests.harness.tool_server import Answer, ToolServer
 
 pytestmark = pytest.mark.usefixtures("without_lease_of_a_call")
 
@@ -169,6 +173,66 @@ async def test_missing_keys_and_regions_are_told(aws: BedrockServer, monkeypatch
     provider, given = BedrockProvider(), Model.model_validate(manifest("Model", "m", homeless))
     with pytest.raises(errors.InvalidManifest, match=r"no config\.bedrock\.region"):
         await provider.ask(ChainedModel(given, "m"), resolver(given), ModelRequest(ASKED), lambda _: None)
+
+
+PDF = "application/pdf"
+
+
+async def test_the_documents_of_a_conversation_have_different_names_and_a_text_beside_them(aws: BedrockServer) -> None:
+    names = [None, None, "报告.pdf", "Q1_report.pdf", f"{'long ' * 100}.pdf"]
+    files = [Attachment(kind="file", name=name, media_type=PDF, stored=f"s/{at}") for at, name in enumerate(names)]
+    contents = {file.stored or "": b"%PDF" for file in files}
+    earlier = Message(role="user", content="", attachments=tuple(files[:3]))
+    question = Message(role="user", content="Compare.", attachments=tuple(files[3:]))
+    said = Message(role="assistant", content="Seen.")
+    await ask(aws, ModelRequest([earlier, said, question], contents=contents))
+    first, _, last = ([*message["content"]] for message in aws.requests[0]["messages"])
+    assert [block["document"]["name"] for block in first if "document" in block] == ["document", "document 2", "pdf"]
+    assert first[-1] == {"text": "(see the document)"}
+    short, long = (block["document"]["name"] for block in last if "document" in block)
+    assert short == "Q1 report pdf"
+    assert len(long) <= 200
+
+
+@pytest.fixture
+def own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the worker's own AWS keys, the only place where it has some."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    return tmp_path / "credentials"
+
+
+async def test_renewed_keys_of_the_worker_are_read_once_the_old_ones_are_refused(
+    aws: BedrockServer, own_keys: Path
+) -> None:
+    def write(key: str) -> None:
+        pair = f"aws_access_key_id = {key}\naws_secret_access_key = secret\naws_session_token = token-{key}\n"
+        own_keys.write_text(f"[default]\n{pair}")
+
+    write("old")
+    aws.answers(StandInReply(status=403, code="ExpiredTokenException"), StandInReply(text="Because."))
+    provider, given = BedrockProvider(), Model.model_validate(model(aws, connection={}))
+    values = resolver(given)
+    with pytest.raises(errors.KeyRefused):
+        await provider.ask(ChainedModel(given, "m"), values, ModelRequest(ASKED), lambda _: None)
+    write("new")
+    answer = await provider.ask(ChainedModel(given, "m"), values, ModelRequest(ASKED), lambda _: None)
+    await provider.close()
+    assert answer.content == "Because."
+    assert [headers["x-amz-security-token"] for headers in aws.headers] == ["token-old", "token-new"]
+
+
+async def test_a_server_of_the_workers_keys_that_fails_is_an_outage(
+    aws: BedrockServer, own_keys: Path, monkeypatch: pytest.MonkeyPatch, tool_server: ToolServer
+) -> None:
+    tool_server.answers(Answer(status=503))
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", tool_server.url)
+    with pytest.raises(errors.ModelUnavailable, match="the worker's AWS credentials can't be read") as raised:
+        await ask(aws, connection={})
+    assert raised.value.outage
+    assert raised.value.unsent
 
 
 def test_credentials_are_not_shown() -> None:

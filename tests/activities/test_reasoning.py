@@ -1,5 +1,6 @@
 """Tests of reasoning: it goes back to the model that has thought, with its tool calls, and is shown to nobody."""
 
+import base64
 import json
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ from baton.activities.runtime.redaction import redacted
 from baton.activities.tool.tool import ToolDefinition
 from baton.contracts.message import Message, ServerContent, ToolCall
 from baton.testing import Reply
+from tests.harness.bedrock_server import event
 from tests.harness.environment import KEY, Environment, Json, agent, manifest
 from tests.harness.model_providers import ASKED, ProviderServer, serving
 
@@ -137,6 +139,76 @@ async def test_claudes_thinking_goes_back_with_its_signature_before_its_tool_cal
     assert [block["type"] for block in body["messages"][1]["content"]] == ["thinking", "redacted_thinking", "tool_use"]
     assert body["messages"][1]["content"][:2] == BLOCKS
     assert body["thinking"] == {"type": "enabled", "budget_tokens": 1024}
+
+
+REDACTED = base64.b64encode(b"x1y2").decode()
+CONVERSE_BLOCKS = [
+    {"reasoningContent": {"reasoningText": {"text": THOUGHT, "signature": SIGNATURE}}},
+    {"reasoningContent": {"redactedContent": REDACTED}},
+]
+
+
+def converse_thinking_events() -> Reply:
+    """A stream of a Claude at Bedrock with thinking before a tool call."""
+    pieces = [
+        (0, {"reasoningContent": {"text": THOUGHT[:5]}}),
+        (0, {"reasoningContent": {"text": THOUGHT[5:]}}),
+        (0, {"reasoningContent": {"signature": SIGNATURE}}),
+        (1, {"reasoningContent": {"redactedContent": REDACTED}}),
+    ]
+    use = {"toolUse": {"toolUseId": "t", "name": "noop"}}
+    events = [
+        event("messageStart", role="assistant"),
+        *(event("contentBlockDelta", contentBlockIndex=index, delta=delta) for index, delta in pieces),
+        event("contentBlockStart", contentBlockIndex=2, start=use),
+        event("messageStop", stopReason="tool_use"),
+    ]
+    return Reply(raw=b"".join(events).decode("latin-1"))
+
+
+def converse_thinking_answer() -> Reply:
+    """The same without a stream."""
+    use = {"toolUse": {"toolUseId": "t", "name": "noop", "input": {}}}
+    message = {"role": "assistant", "content": [*CONVERSE_BLOCKS, use]}
+    usage = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
+    answer = {"output": {"message": message}, "stopReason": "tool_use", "usage": usage, "metrics": {"latencyMs": 1}}
+    return Reply(raw=json.dumps(answer))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_thinking_of_a_claude_at_bedrock_goes_back_before_its_tool_calls(stream: bool) -> None:
+    with serving("bedrock", "key") as bedrock:
+        bedrock.server.answers(
+            converse_thinking_events() if stream else converse_thinking_answer(), Reply(text="Done.")
+        )
+        message = await bedrock.ask(ModelRequest(ASKED, [NOOP], speaker="two"), connection=THINKING, stream=stream)
+        result = Message(role="tool", name="noop", tool_call_id=message.tool_calls[0].id, content="done")
+        conversation = [*ASKED, message.named("two"), result]
+        later = await bedrock.ask(ModelRequest(conversation, [NOOP], speaker="two"), connection=THINKING, stream=stream)
+        assert later.content == "Done."
+        body = bedrock.server.requests[1]
+        assert body["messages"][1]["content"][:2] == CONVERSE_BLOCKS
+        assert "thinking" in body["additionalModelRequestFields"]
+        bedrock.server.answers(Reply(text="Done."))
+        other = message.model_copy(update={"reasoning": None}).named("two")  # as of another model
+        await bedrock.ask(ModelRequest([*ASKED, other, result], [NOOP], speaker="two"), connection=THINKING)
+        assert "additionalModelRequestFields" not in bedrock.server.requests[-1]
+
+
+async def test_claude_that_has_thought_again_after_a_text_does_not_think_at_its_next_call(
+    claude: ProviderServer,
+) -> None:
+    again = {"type": "thinking", "thinking": "Hm.", "signature": SIGNATURE}
+    use = {"type": "tool_use", "id": "t", "name": "noop", "input": {}}
+    content = [*BLOCKS, {"type": "text", "text": "I look."}, again, use]
+    claude.server.answers(Reply(raw=json.dumps({"model": "claude-x", "content": content, "stop_reason": "tool_use"})))
+    message = await claude.ask(ModelRequest(ASKED, [NOOP], speaker="two"), connection=THINKING, stream=False)
+    result = Message(role="tool", name="noop", tool_call_id=message.tool_calls[0].id, content="done")
+    claude.server.answers(Reply(text="Done."))
+    await claude.ask(ModelRequest([*ASKED, message.named("two"), result], [NOOP], speaker="two"), connection=THINKING)
+    body = claude.server.requests[-1]
+    assert "thinking" not in body
+    assert [block["type"] for block in body["messages"][1]["content"]] == ["text", "tool_use"]
 
 
 async def test_claude_does_not_think_where_its_api_would_reject_that(claude: ProviderServer) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import binascii
 import json
+import re
 import struct
 from collections.abc import AsyncIterator
 from typing import Any
@@ -53,7 +54,7 @@ class BedrockServer(StandIn):
             return _refusal(reply.status, code, reply.text, reply.headers)
         kind = "application/vnd.amazon.eventstream" if stream else "application/json"
         if reply.raw is not None:
-            return Response(reply.raw, 200, media_type=kind)
+            return Response(reply.raw.encode("latin-1"), 200, media_type=kind)
         return StreamingResponse(_events(reply), media_type=kind) if stream else JSONResponse(_whole(reply))
 
 
@@ -66,7 +67,33 @@ def _wrong(body: Json) -> str | None:
     if not all(each["name"] and each["description"] and each["inputSchema"]["json"] for each in tools):
         return "a tool needs a name, a description and a schema"
     messages = [(each["role"], [_part(block) for block in each["content"]]) for each in body["messages"]]
-    return wrong_in(messages, tools=bool(tools))
+    return wrong_in(messages, tools=bool(tools)) or _wrong_documents(body) or _lost_reasoning(body)
+
+
+def _wrong_documents(body: Json) -> str | None:
+    names: list[str] = []
+    for message in body["messages"]:
+        blocks = [*message["content"]]
+        if any("document" in block for block in blocks) and not any("text" in block for block in blocks):
+            return "A text block must be included when using documents."
+        blocks += [each for block in blocks for each in block.get("toolResult", {}).get("content", ())]
+        names += [block["document"]["name"] for block in blocks if "document" in block]
+    if not all(
+        re.fullmatch(r"[A-Za-z0-9()\[\]-]+( [A-Za-z0-9()\[\]-]+)*", name) and len(name) <= 200 for name in names
+    ):
+        return "The document name is invalid."
+    if len({*names}) < len(names):
+        return "Messages can't contain duplicate document names."
+    return "Too many documents: at most 5." if len(names) > 5 else None
+
+
+def _lost_reasoning(body: Json) -> str | None:
+    if "thinking" not in body.get("additionalModelRequestFields", {}):
+        return None
+    last = [message["content"] for message in body["messages"]][-2:]
+    if any("toolResult" in block for block in last[-1]) and "reasoningContent" not in last[0][0]:
+        return "Expected `thinking` or `redacted_thinking`, but found `tool_use`."
+    return None
 
 
 def _part(block: Json) -> Part:
@@ -76,6 +103,8 @@ def _part(block: Json) -> Part:
             return Part("call", use["toolUseId"])
         case {"toolResult": result}:
             return Part("result", result["toolUseId"])
+        case {"reasoningContent": _}:
+            return Part("reasoning", "…")
         case {"image": content} | {"document": content}:
             return Part("attached", content["format"])
         case _:
