@@ -1105,8 +1105,8 @@ async def test_a_caller_has_a_limited_number_of_push_notification_configurations
         asked = message("Why?")
         tasks = {client: await started(client, asked) for client in (ann, bob)}
 
-        def config(client: A2AClient, name: str) -> TaskPushNotificationConfig:
-            return TaskPushNotificationConfig(task_id=tasks[client].id, id=name, url="http://127.0.0.1:1/hook")
+        def config(client: A2AClient, name: str, path: str = "hook") -> TaskPushNotificationConfig:
+            return TaskPushNotificationConfig(task_id=tasks[client].id, id=name, url=f"http://127.0.0.1:1/{path}")
 
         for name in ("first", "second"):
             await ann.create_task_push_notification_config(config(ann, name))
@@ -1123,7 +1123,7 @@ async def test_a_caller_has_a_limited_number_of_push_notification_configurations
                     break
                 gone = DeleteTaskPushNotificationConfigRequest(task_id=tasks[ann].id, id="third")
                 await ann.delete_task_push_notification_config(gone)
-        await ann.create_task_push_notification_config(config(ann, "second"))
+        await ann.create_task_push_notification_config(config(ann, "second", "other"))
         for status in ("Terminated", "Running"):  # the one before, and the one that has replaced it
             second = f"WorkflowId = '{tasks[ann].id}/push/second' AND ExecutionStatus = '{status}'"
             while not [each async for each in served_env.client.list_workflows(second)]:
