@@ -23,7 +23,7 @@ from ...resources.team import NoProgress
 from ..calls import effects
 from ..calls.children import ChildWorkflows
 from ..calls.traces import team_span
-from ..state.constants import COMPARE_SPOKEN, STALL_SIMILARITY, STALL_WORDS
+from ..state.constants import COMPARE_SPOKEN, LEAVE_UNREAD_IN_TEAMS, STALL_SIMILARITY, STALL_WORDS
 from ..state.decisions import record
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, ActivityInterrupted, ContinueAsNew, should_continue_as_new, uncancelled
@@ -284,6 +284,16 @@ class Discussion:
         if messages := self.run.inbox.drain():
             await self.append(messages)
 
+    async def _read_left_messages(self) -> None:
+        """Waits while the run is paused, and adds to the conversation what the last turn of a child run has left.
+
+        So they are shown as read once the next member has begun, as in a root run, which adds them after each turn.
+        """
+        if self.run.is_child and self.run.inbox.waiting and workflow.patched(LEAVE_UNREAD_IN_TEAMS):
+            await self.read_inbox()
+        else:
+            await self.run.ready(continues=True)
+
     async def run_member(self, index: int) -> None:
         """Lets one member take its turn, adds its messages, and evaluates the conditions (ARK: teams).
 
@@ -291,7 +301,7 @@ class Discussion:
         """
         self._member = index
         member = self.members[index]
-        await self.attempt(self.run.ready(continues=True))
+        await self.attempt(self._read_left_messages() if not self.resumes else self.run.ready(continues=True))
         if not (self.can_continue() or self.resumes):
             return
         turn = MemberTurn(member.name, self.turns + 1, self.max_turns, self.thread)
