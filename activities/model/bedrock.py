@@ -352,9 +352,9 @@ def add_event(answer: StreamedAnswer, event: dict[str, Any]) -> None:
 def _add_reasoning(answer: StreamedAnswer, index: int, piece: dict[str, Any]) -> None:
     """Adds a piece of the model's reasoning: text, its signature, or bytes that the server has encrypted."""
     if "redactedContent" in piece:
-        answer.add_reasoning(index, redacted=base64.b64encode(piece["redactedContent"]).decode())
+        answer.add_thinking(index, redacted=base64.b64encode(piece["redactedContent"]).decode())
     else:
-        answer.add_reasoning(index, **{name: piece[name] for name in ("text", "signature") if name in piece})
+        answer.add_thinking(index, **{name: piece[name] for name in ("text", "signature") if name in piece})
 
 
 def add_whole(answer: StreamedAnswer, reply: dict[str, Any]) -> None:

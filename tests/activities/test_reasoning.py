@@ -141,6 +141,21 @@ async def test_claudes_thinking_goes_back_with_its_signature_before_its_tool_cal
     assert body["thinking"] == {"type": "enabled", "budget_tokens": 1024}
 
 
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_reasoning_goes_back_with_tool_calls_that_have_a_text_before_them(
+    openai: ProviderServer, field: str, stream: bool
+) -> None:
+    call = {"index": 0, "id": "a", "type": "function", "function": {"name": "noop", "arguments": "{}"}}
+    said = {"content": "I look.", field: THOUGHT, "tool_calls": [call]}
+    choice = {"delta" if stream else "message": said, "finish_reason": "tool_calls"}
+    body = json.dumps({"choices": [choice]})
+    openai.server.answers(Reply(raw=f"data: {body}\n\n" if stream else body))
+    message = await openai.ask(ModelRequest(ASKED, [NOOP], speaker="two"), stream=stream)
+    assert message.reasoning
+    assert json.loads(message.reasoning.content) == [{field: THOUGHT}]
+
+
 REDACTED = base64.b64encode(b"x1y2").decode()
 CONVERSE_BLOCKS = [
     {"reasoningContent": {"reasoningText": {"text": THOUGHT, "signature": SIGNATURE}}},
