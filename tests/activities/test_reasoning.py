@@ -210,6 +210,30 @@ async def test_the_thinking_of_a_claude_at_bedrock_goes_back_before_its_tool_cal
         assert "additionalModelRequestFields" not in bedrock.server.requests[-1]
 
 
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ([{"text": THOUGHT}], []),
+        ([{"signature": SIGNATURE}], [{"reasoningText": {"text": "", "signature": SIGNATURE}}]),
+    ],
+    ids=["unsigned, as DeepSeek's", "a signature alone, as of Claudes that don't show their thoughts"],
+)
+async def test_only_the_reasoning_that_bedrock_has_signed_goes_back(pieces: list[Json], expected: list[Json]) -> None:
+    events = [
+        event("messageStart", role="assistant"),
+        *(event("contentBlockDelta", contentBlockIndex=0, delta={"reasoningContent": piece}) for piece in pieces),
+        event("contentBlockStart", contentBlockIndex=1, start={"toolUse": {"toolUseId": "t", "name": "noop"}}),
+        event("messageStop", stopReason="tool_use"),
+    ]
+    with serving("bedrock", "key") as bedrock:
+        bedrock.server.answers(Reply(raw=b"".join(events).decode("latin-1")), Reply(text="Done."))
+        message = await bedrock.ask(ModelRequest(ASKED, [NOOP], speaker="two"))
+        result = Message(role="tool", name="noop", tool_call_id=message.tool_calls[0].id, content="done")
+        await bedrock.ask(ModelRequest([*ASKED, message.named("two"), result], [NOOP], speaker="two"))
+        sent = bedrock.server.requests[1]["messages"][1]["content"]
+        assert [block["reasoningContent"] for block in sent if "reasoningContent" in block] == expected
+
+
 async def test_claude_that_has_thought_again_after_a_text_does_not_think_at_its_next_call(
     claude: ProviderServer,
 ) -> None:
