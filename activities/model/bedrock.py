@@ -308,12 +308,11 @@ def _complete_documents(messages: Sequence[Fields]) -> None:
     """
     names = set[str]()
     for message in messages:
-        blocks = [*message["content"]]
-        blocks += [each for block in blocks for each in block.get("toolResult", {}).get("content", ())]
+        own = message["content"]
+        blocks = [each for block in own for each in (block, *block.get("toolResult", {}).get("content", ()))]
         for document in (block["document"] for block in blocks if "document" in block):
             document["name"] = _unused(document["name"], names)
             names.add(document["name"])
-        own = message["content"]
         if any("document" in block for block in own) and not any("text" in block for block in own):
             own.append({"text": SEE_DOCUMENT})
 
