@@ -37,11 +37,15 @@ async def message_of(journal: Journal, run: str, message: ChatMessage) -> Messag
 
 
 def check_accepted(query: Query, catalog: Catalog, attachments: Sequence[Attachment]) -> None:
-    """Raises InvalidInput if a model or an agent that reads the query's messages can't take one of the attachments."""
+    """Raises InvalidInput if a model or an agent that reads the query's messages can't take one of the attachments.
+
+    Those of the question must all be sent together; of those of earlier messages, ``contents_for`` omits some.
+    """
+    earlier = len(attachments) - (len(query.spec.messages[-1].attached) if attachments else 0)
     for reference in catalog.targets(query) if attachments else ():
         for reader in _readers(catalog.find(reference), catalog, set()):
             for number, attachment in enumerate(attachments):
-                if why := _refusal(reader, attachment, attachments[:number], catalog):
+                if why := _refusal(reader, attachment, attachments[earlier:number], catalog):
                     raise InvalidInput(f"{query.id}: spec.input: {attachment.stand_in}: {why}")
 
 
@@ -97,12 +101,12 @@ async def contents_for(
     accepted = ACCEPTED[_type_of(model)]
     for message in reversed([*messages]):
         kept: list[Attachment] = []
-        for attachment in message.attachments if accepted.in_results or message.role != "tool" else ():
+        for attachment in reversed(message.attachments if accepted.in_results or message.role != "tool" else ()):
             size += attachment.size
             if size <= MAX_SENT and not accepted.refusal(attachment, later):
                 kept.append(attachment)
                 later.append(attachment)
                 if attachment.stored:
                     contents[attachment.stored] = await journal.attachment(attachment.stored)
-        sent.append(message.with_attachments(kept) if message.attachments else message)
+        sent.append(message.with_attachments(kept[::-1]) if message.attachments else message)
     return sent[::-1], contents

@@ -4,7 +4,7 @@ The model's own messages become assistant messages, those of other speakers user
 has only two speakers, and a model would continue a last message of the assistant.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -97,10 +97,12 @@ def may_think(entries: Sequence[Entry]) -> bool:
     return isinstance(entries[-2].blocks[0], ReasoningBlock)
 
 
-def without_reasoning(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries for a model that may not think."""
+def without_reasoning(entries: Sequence[Entry], but: Callable[[JsonObject], bool] = lambda _: False) -> list[Entry]:
+    """The entries for a model that may not think, or that accepts no reasoning ``but`` some."""
     return [
-        entry._replace(blocks=[block for block in entry.blocks if not isinstance(block, ReasoningBlock)])
+        entry._replace(
+            blocks=[each for each in entry.blocks if not isinstance(each, ReasoningBlock) or but(each.content)]
+        )
         for entry in entries
     ]
 

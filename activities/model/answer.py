@@ -56,7 +56,7 @@ class StreamedAnswer:
         self._latest: dict[int, _PartialCall] = {}
         self._reasoning: dict[int, dict[str, list[str]]] = {}
         self._reasoning_items: list[JsonObject] = []
-        self._is_reasoning_first = True
+        self._is_thinking_first = True
         self.begun = False
         self.end: End | None = None
         self.model: str | None = None
@@ -95,11 +95,15 @@ class StreamedAnswer:
     def add_reasoning(self, index: int, **pieces: str) -> None:
         """Adds pieces of text to the fields of the reasoning with this index, such as ``thinking``."""
         self._grow("".join(pieces.values()))
-        if index not in self._reasoning and (self._text or self._calls):
-            self._is_reasoning_first = False
         fields = self._reasoning.setdefault(index, {})
         for name, piece in pieces.items():
             fields.setdefault(name, []).append(piece)
+
+    def add_thinking(self, index: int, **pieces: str) -> None:
+        """Adds pieces to the reasoning of an API that expects it back at its place among the texts and calls."""
+        if index not in self._reasoning and (self._text or self._calls):
+            self._is_thinking_first = False
+        self.add_reasoning(index, **pieces)
 
     def add_reasoning_item(self, item: JsonObject) -> None:
         """Adds a whole reasoning."""
@@ -158,14 +162,14 @@ class StreamedAnswer:
         return error
 
     def _kept_reasoning(self) -> ServerContent | None:
-        """The reasoning, which servers expect back with the tool calls that follow it, and at its place.
+        """The reasoning, which servers expect back with the tool calls that follow it.
 
-        Of an answer that has thought again after a text or a call, nothing is kept: its order would be another one.
+        Nothing is kept of thinking that belongs after a text or a call: its place would be another one.
         """
         streamed = [{name: "".join(parts) for name, parts in fields.items()} for fields in self._reasoning.values()]
         items = [*streamed, *self._reasoning_items]
         text = json.dumps(items, ensure_ascii=False)
-        if not (items and self._is_reasoning_first) or len(text) > LONGEST_REASONING:
+        if not (items and self._is_thinking_first) or len(text) > LONGEST_REASONING:
             return None
         return ServerContent(model=self._source, content=text)
 

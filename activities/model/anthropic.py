@@ -308,7 +308,7 @@ class AnthropicStream:
         elif event.type == "content_block_delta":
             answer.add_text(event.delta.text)
             if event.delta.thinking or event.delta.signature:
-                answer.add_reasoning(event.index, thinking=event.delta.thinking, signature=event.delta.signature)
+                answer.add_thinking(event.index, thinking=event.delta.thinking, signature=event.delta.signature)
             if event.delta.partial_json:
                 answer.add_call(event.index, arguments=event.delta.partial_json)
         elif event.type == "message_delta":
@@ -326,9 +326,9 @@ class AnthropicStream:
     def _begin(self, index: int, block: _ContentBlock) -> None:
         self._answer.add_text(block.text)
         if block.type == "thinking":
-            self._answer.add_reasoning(index, type=block.type, thinking=block.thinking, signature=block.signature)
+            self._answer.add_thinking(index, type=block.type, thinking=block.thinking, signature=block.signature)
         if block.type == "redacted_thinking":
-            self._answer.add_reasoning(index, type=block.type, data=block.data)
+            self._answer.add_thinking(index, type=block.type, data=block.data)
         if block.type == "tool_use":
             self._answer.add_call(index, block.id, block.name, json.dumps(block.input) if block.input else "")
 

@@ -227,7 +227,7 @@ def converse_fields(
     # The extra `s3` may install an aiobotocore without this field; the prompt also has the schema.
     if request.schema is not None and "outputConfig" in known and not has_open_objects(request.schema):
         fields["outputConfig"] = {**fields.get("outputConfig", {}), "textFormat": _text_format(request.schema)}
-    entries = alternating(request, endpoint.where)
+    entries = without_reasoning(alternating(request, endpoint.where), but=_is_signed)
     model_fields = fields["additionalModelRequestFields"]
     if is_thinking(model_fields.get("thinking")) and (request.must_use or not may_think(entries)):
         del model_fields["thinking"]
@@ -238,6 +238,11 @@ def converse_fields(
     fixed = {"system": [{"text": system}] if system else None, "toolConfig": _tools(request)}
     fields |= {"modelId": endpoint.model, "messages": messages, **fixed}
     return {name: value for name, value in fields.items() if value}
+
+
+def _is_signed(reasoning: JsonObject) -> bool:
+    """Whether the server can check a reasoning. Models that don't sign it, such as DeepSeek's, reject it."""
+    return bool(reasoning.get("signature") or reasoning.get("redacted"))
 
 
 def _text_format(schema: JsonObject) -> Fields:
@@ -268,7 +273,7 @@ def _block(block: Block) -> Fields:
         case ReasoningBlock({"redacted": str(redacted)}):
             return {"reasoningContent": {"redactedContent": base64.b64decode(redacted)}}
         case ReasoningBlock(content):
-            return {"reasoningContent": {"reasoningText": content}}
+            return {"reasoningContent": {"reasoningText": {"text": "", **content}}}  # a signature may come alone
         case CallBlock(id_, name, arguments, _):
             return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
         case ResultBlock(id_, segments):
@@ -303,12 +308,11 @@ def _complete_documents(messages: Sequence[Fields]) -> None:
     """
     names = set[str]()
     for message in messages:
-        blocks = [*message["content"]]
-        blocks += [each for block in blocks for each in block.get("toolResult", {}).get("content", ())]
+        own = message["content"]
+        blocks = [each for block in own for each in (block, *block.get("toolResult", {}).get("content", ()))]
         for document in (block["document"] for block in blocks if "document" in block):
             document["name"] = _unused(document["name"], names)
             names.add(document["name"])
-        own = message["content"]
         if any("document" in block for block in own) and not any("text" in block for block in own):
             own.append({"text": SEE_DOCUMENT})
 
@@ -352,9 +356,9 @@ def add_event(answer: StreamedAnswer, event: dict[str, Any]) -> None:
 def _add_reasoning(answer: StreamedAnswer, index: int, piece: dict[str, Any]) -> None:
     """Adds a piece of the model's reasoning: text, its signature, or bytes that the server has encrypted."""
     if "redactedContent" in piece:
-        answer.add_reasoning(index, redacted=base64.b64encode(piece["redactedContent"]).decode())
+        answer.add_thinking(index, redacted=base64.b64encode(piece["redactedContent"]).decode())
     else:
-        answer.add_reasoning(index, **{name: piece[name] for name in ("text", "signature") if name in piece})
+        answer.add_thinking(index, **{name: piece[name] for name in ("text", "signature") if name in piece})
 
 
 def add_whole(answer: StreamedAnswer, reply: dict[str, Any]) -> None:

@@ -217,6 +217,7 @@ def _closed(schema: Any) -> bool:
 ENDS: dict[str, End | None] = {
     "length": "length",
     "content_filter": "filtered",
+    "model_length": "context",  # Mistral
     "function_call_filter": None,  # Gemini: the model has written a call that can't be read
     "error": None,
 }

@@ -255,16 +255,22 @@ def reports(*numbers: int) -> list[Json]:
     return [{"type": "file", "file": {"file_data": url, "filename": "herons.pdf"}} for url in urls]
 
 
+HISTORY = {"First.": (1, 2, 3), "And these?": (4, 5, 6)}
+
+
 async def test_the_latest_files_of_a_conversation_are_sent_if_an_api_takes_only_some(env: Environment) -> None:
     with serving("bedrock", OF_SECRET) as provider:
-        for numbers in ((1, 2, 3), (4, 5, 6)):
+        for numbers in HISTORY.values():
             asked = {**asking(*reports(*numbers)), "conversationId": "c"}
             status = await env.status(await env.start_query([provider.model()], "model/m", **asked))
             assert status.phase == "Completed", status
         sent = [block for message in provider.server.requests[1]["messages"] for block in message["content"]]
         documents = [block["document"]["source"]["bytes"] for block in sent if "document" in block]
-        assert {base64.b64decode(each)[-1] for each in documents} >= {4, 5, 6}
-        assert len(documents) == 5
+        assert [base64.b64decode(each)[-1] for each in documents] == [2, 3, 4, 5, 6]
+        of_client = [{"role": "user", "content": [text(each), *reports(*numbers)]} for each, numbers in HISTORY.items()]
+        asked = {"type": "messages", "input": of_client}
+        status = await env.status(await env.start_query([provider.model()], "model/m", **asked))
+        assert status.phase == "Completed", "a client that keeps the conversation itself goes on with it, too"
         asked = asking(*reports(*range(6)))
         status = await env.status(await env.start_query([provider.model()], "model/m", **asked))
         assert status.failure

@@ -194,6 +194,19 @@ async def test_the_documents_of_a_conversation_have_different_names_and_a_text_b
     assert len(long) <= 200
 
 
+async def test_a_document_keeps_its_name_when_one_of_a_tools_result_stands_before_it(aws: BedrockServer) -> None:
+    files = [Attachment(kind="file", name="a.pdf", media_type=PDF, stored=stored) for stored in ("s/0", "s/1")]
+    contents = {"s/0": b"%PDF of the tool", "s/1": b"%PDF of a person"}
+    call = Message(role="assistant", tool_calls=(ToolCall(id="c", name="noop"),))
+    result = Message(role="tool", name="noop", tool_call_id="c", content="", attachments=(files[0],))
+    said = Message(role="user", content="And this?", attachments=(files[1],))
+    await ask(aws, ModelRequest([*ASKED, call, result, said], [NOOP], contents=contents))
+    own, *_ = aws.requests[0]["messages"][-1]["content"]
+    (document,) = (block["document"] for block in own["toolResult"]["content"] if "document" in block)
+    later = [block["document"] for block in aws.requests[0]["messages"][-1]["content"] if "document" in block]
+    assert (document["name"], [each["name"] for each in later]) == ("a pdf", ["a pdf 2"])
+
+
 @pytest.fixture
 def own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of the worker's own AWS keys, the only place where it has some."""

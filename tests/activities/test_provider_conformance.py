@@ -66,12 +66,14 @@ async def test_an_answer_that_is_cut_at_its_limit_is_kept_if_it_has_a_text(
     assert raised.value.non_retryable
 
 
+BARE_CALL = ScriptedToolCall(name="terminate", arguments="")
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_tool_call_that_is_cut_before_its_arguments_is_no_call_without_arguments(
     provider: ProviderServer, stream: bool
 ) -> None:
-    call = ScriptedToolCall(name="terminate", arguments="")
-    provider.server.answers(StandInReply(text="I end", calls=[call], stop=provider.cut_off))
+    provider.server.answers(StandInReply(text="I end", calls=[BARE_CALL], stop=provider.cut_off))
     with pytest.raises(errors.AnswerTooLong):
         await provider.ask(stream=stream)
 
@@ -260,6 +262,7 @@ REFUSED: dict[str, list[Failure]] = {
         (refusal(500, headers={"x-should-retry": "false"}), errors.ModelRejected, False),
         (refusal(503), errors.ModelUnavailable, True),
         (StandInReply(text="I", stop="content_filter"), errors.ContentFiltered, False),
+        (StandInReply(calls=[BARE_CALL], stop="model_length"), errors.ContextTooLong, False),
     ],
     "openai-responses": [
         (refusal(400, text="bad"), errors.ModelRejected, False),

@@ -141,6 +141,21 @@ async def test_claudes_thinking_goes_back_with_its_signature_before_its_tool_cal
     assert body["thinking"] == {"type": "enabled", "budget_tokens": 1024}
 
 
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_reasoning_goes_back_with_tool_calls_that_have_a_text_before_them(
+    openai: ProviderServer, field: str, stream: bool
+) -> None:
+    call = {"index": 0, "id": "a", "type": "function", "function": {"name": "noop", "arguments": "{}"}}
+    said = {"content": "I look.", field: THOUGHT, "tool_calls": [call]}
+    choice = {"delta" if stream else "message": said, "finish_reason": "tool_calls"}
+    body = json.dumps({"choices": [choice]})
+    openai.server.answers(Reply(raw=f"data: {body}\n\n" if stream else body))
+    message = await openai.ask(ModelRequest(ASKED, [NOOP], speaker="two"), stream=stream)
+    assert message.reasoning
+    assert json.loads(message.reasoning.content) == [{field: THOUGHT}]
+
+
 REDACTED = base64.b64encode(b"x1y2").decode()
 CONVERSE_BLOCKS = [
     {"reasoningContent": {"reasoningText": {"text": THOUGHT, "signature": SIGNATURE}}},
@@ -193,6 +208,30 @@ async def test_the_thinking_of_a_claude_at_bedrock_goes_back_before_its_tool_cal
         other = message.model_copy(update={"reasoning": None}).named("two")  # as of another model
         await bedrock.ask(ModelRequest([*ASKED, other, result], [NOOP], speaker="two"), connection=THINKING)
         assert "additionalModelRequestFields" not in bedrock.server.requests[-1]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ([{"text": THOUGHT}], []),
+        ([{"signature": SIGNATURE}], [{"reasoningText": {"text": "", "signature": SIGNATURE}}]),
+    ],
+    ids=["unsigned, as DeepSeek's", "a signature alone, as of Claudes that don't show their thoughts"],
+)
+async def test_only_the_reasoning_that_bedrock_has_signed_goes_back(pieces: list[Json], expected: list[Json]) -> None:
+    events = [
+        event("messageStart", role="assistant"),
+        *(event("contentBlockDelta", contentBlockIndex=0, delta={"reasoningContent": piece}) for piece in pieces),
+        event("contentBlockStart", contentBlockIndex=1, start={"toolUse": {"toolUseId": "t", "name": "noop"}}),
+        event("messageStop", stopReason="tool_use"),
+    ]
+    with serving("bedrock", "key") as bedrock:
+        bedrock.server.answers(Reply(raw=b"".join(events).decode("latin-1")), Reply(text="Done."))
+        message = await bedrock.ask(ModelRequest(ASKED, [NOOP], speaker="two"))
+        result = Message(role="tool", name="noop", tool_call_id=message.tool_calls[0].id, content="done")
+        await bedrock.ask(ModelRequest([*ASKED, message.named("two"), result], [NOOP], speaker="two"))
+        sent = bedrock.server.requests[1]["messages"][1]["content"]
+        assert [block["reasoningContent"] for block in sent if "reasoningContent" in block] == expected
 
 
 async def test_claude_that_has_thought_again_after_a_text_does_not_think_at_its_next_call(
