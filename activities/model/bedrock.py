@@ -159,6 +159,9 @@ _TOO_LONG = re.compile(r"(?i)too long|too many (input )?tokens|maximum context|c
 """The messages of a ValidationException for a conversation that exceeds the context window."""
 
 
+UNREADABLE_KEYS = "the worker's AWS credentials can't be read"
+
+
 def bedrock_error(error: Exception, where: str) -> BatonError:
     """The error of a run for an exception of AWS' library. The server's message is shortened."""
     if isinstance(baton_error := getattr(error, "kwargs", {}).get("error"), BatonError):  # raised by ``BedrockSession``
@@ -168,9 +171,10 @@ def bedrock_error(error: Exception, where: str) -> BatonError:
             return _of_code(error, where)
         case aws.NoCredentialsError() | aws.PartialCredentialsError():
             return KeyMissing(f"{where}: the Model names no keys, and the worker has no AWS credentials")
-        case aws.CredentialRetrievalError():
-            text = f"{where}: the worker's AWS credentials can't be read: {str(error)[:MAX_SERVER_TEXT]}"
-            return ModelUnavailable(text, unsent=True)
+        case aws.SSOError() | aws.RefreshWithMFAUnsupportedError() | aws.InvalidConfigError() | aws.ProfileNotFound():
+            return KeyMissing(f"{where}: {UNREADABLE_KEYS}: {str(error)[:MAX_SERVER_TEXT]}")
+        case aws.CredentialRetrievalError() | aws.TokenRetrievalError():
+            return ModelUnavailable(f"{where}: {UNREADABLE_KEYS}: {str(error)[:MAX_SERVER_TEXT]}", unsent=True)
         case aws.NoRegionError():
             return InvalidManifest(f"{where}: the Model has no config.bedrock.region, and the worker has no AWS_REGION")
         case aws.ParamValidationError():
@@ -510,8 +514,9 @@ class BedrockProvider:
             raise answer.failed(error) from None
         except Exception as error:  # a server can fail in any way: all are errors of the model
             failure = bedrock_error(error, endpoint.where)
-            if isinstance(failure, KeyRefused) and not endpoint.credentials.are_named and session is self._session:
-                await self._read_keys_again(endpoint)
+            fails_by_key = isinstance(failure, KeyRefused | KeyMissing)
+            if fails_by_key and not endpoint.credentials.are_named and session is self._session:
+                await self._read_keys_again()
             raise answer.failed(failure) from None
 
     async def check(self, model: ChainedModel, values: ValueResolver) -> str:
@@ -540,12 +545,12 @@ class BedrockProvider:
         async with self._clients.client(_server_of(endpoint)) as client:
             yield client
 
-    async def _read_keys_again(self, endpoint: BedrockEndpoint) -> None:
-        """Lets the next call read the worker's own keys, which a session keeps: their file may have new ones."""
+    async def _read_keys_again(self) -> None:
+        """Lets the next calls read the worker's own keys, which a session keeps, even if it found none."""
         session = AioSession()
         session.register_component("data_loader", self._session.get_component("data_loader"))
         self._session = session
-        await self._clients.renew(_server_of(endpoint))
+        await self._clients.renew(lambda server: not server.credentials.are_named)
 
     @contextlib.asynccontextmanager
     async def _new_client(self, endpoint: BedrockEndpoint) -> AsyncIterator[_Client]:

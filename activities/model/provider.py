@@ -138,10 +138,13 @@ class ClientPool(Generic[Server, Client]):
                 await used.close()
             await self._close_idle(self._max_idle)
 
-    async def renew(self, server: Server) -> None:
-        """Opens a new client for the next call; the present one is closed after the calls that use it."""
-        if (used := self._open.pop(server, None)) and not used.calls:
-            await used.close()
+    async def renew(self, is_outdated: Callable[[Server], bool]) -> None:
+        """Opens new clients of these servers for the next calls; the present ones are closed after their calls."""
+        async with self._opening:  # a client that is being opened is outdated, too
+            outdated = [self._open.pop(server) for server in [*self._open] if is_outdated(server)]
+        for entry in outdated:
+            if not entry.calls:
+                await entry.close()
 
     async def close(self) -> None:
         """Closes all clients without a call."""

@@ -214,27 +214,65 @@ def own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     return tmp_path / "credentials"
+
+
+def write_keys(file: Path, key: str) -> None:
+    pair = f"aws_access_key_id = {key}\naws_secret_access_key = secret\naws_session_token = token-{key}\n"
+    file.write_text(f"[default]\n{pair}")
 
 
 async def test_renewed_keys_of_the_worker_are_read_once_the_old_ones_are_refused(
     aws: BedrockServer, own_keys: Path
 ) -> None:
-    def write(key: str) -> None:
-        pair = f"aws_access_key_id = {key}\naws_secret_access_key = secret\naws_session_token = token-{key}\n"
-        own_keys.write_text(f"[default]\n{pair}")
+    write_keys(own_keys, "old")
+    aws.answers(StandInReply(text="First."), StandInReply(status=403, code="ExpiredTokenException"))
+    provider = BedrockProvider()
 
-    write("old")
-    aws.answers(StandInReply(status=403, code="ExpiredTokenException"), StandInReply(text="Because."))
+    async def answer(region: str) -> str:
+        given = Model.model_validate(model(aws, connection={"region": region}))
+        said = await provider.ask(ChainedModel(given, "m"), resolver(given), ModelRequest(ASKED), lambda _: None)
+        return said.content
+
+    assert await answer("eu-west-1") == "First."
+    with pytest.raises(errors.KeyRefused):
+        await answer("eu-central-1")
+    write_keys(own_keys, "new")
+    aws.answers(StandInReply(text="Because."), StandInReply(text="Because."))
+    assert [await answer("eu-central-1"), await answer("eu-west-1")] == ["Because.", "Because."]
+    await provider.close()
+    tokens = [headers["x-amz-security-token"] for headers in aws.headers]
+    assert tokens == ["token-old", "token-old", "token-new", "token-new"], "the same keys are used in all regions"
+
+
+async def test_keys_of_the_worker_are_read_that_were_missing_at_an_earlier_call(
+    aws: BedrockServer, own_keys: Path
+) -> None:
     provider, given = BedrockProvider(), Model.model_validate(model(aws, connection={}))
     values = resolver(given)
-    with pytest.raises(errors.KeyRefused):
+    with pytest.raises(errors.KeyMissing):
         await provider.ask(ChainedModel(given, "m"), values, ModelRequest(ASKED), lambda _: None)
-    write("new")
-    answer = await provider.ask(ChainedModel(given, "m"), values, ModelRequest(ASKED), lambda _: None)
+    write_keys(own_keys, "new")
+    await provider.ask(ChainedModel(given, "m"), values, ModelRequest(ASKED), lambda _: None)
     await provider.close()
-    assert answer.content == "Because."
-    assert [headers["x-amz-security-token"] for headers in aws.headers] == ["token-old", "token-new"]
+    assert [headers["x-amz-security-token"] for headers in aws.headers] == ["token-new"]
+
+
+SSO = "sso_start_url = https://sso.example\nsso_region = eu-west-1\nsso_account_id = 1\nsso_role_name = r\n"
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason"),
+    [(SSO, "Error loading SSO Token"), ("role_arn = arn:aws:iam::1:role/r\nsource_profile = none\n", "source_profile")],
+    ids=["a login that has ended", "a profile that names an unknown one"],
+)
+async def test_a_profile_of_the_worker_without_usable_keys_is_told(
+    aws: BedrockServer, own_keys: Path, profile: str, reason: str
+) -> None:
+    own_keys.with_name("config").write_text(f"[default]\n{profile}")
+    with pytest.raises(errors.KeyMissing, match=f"the worker's AWS credentials can't be read: .*{reason}"):
+        await ask(aws, connection={})
 
 
 async def test_a_server_of_the_workers_keys_that_fails_is_an_outage(

@@ -109,3 +109,16 @@ async def test_calls_at_once_share_one_client() -> None:
     await asyncio.gather(*(call() for _ in range(10)))
     assert clients.made == [1]
     await pool.close()
+
+
+async def test_renewed_clients_are_closed_after_their_calls() -> None:
+    clients = Clients()
+    pool = ClientPool(clients.connect)
+    async with pool.client(1), pool.client(2):
+        await pool.renew(lambda server: server == 1)
+        assert clients.open == {1, 2}
+    assert clients.open == {2}
+    async with pool.client(1), pool.client(2):
+        assert clients.made == [1, 2, 1]
+    await pool.close()
+    assert clients.open == set()
