@@ -275,7 +275,7 @@ def _tools(request: ModelRequest) -> Fields:
 def _block(block: Block) -> Fields:
     match block:
         case ReasoningBlock({"redacted": str(redacted)}):
-            return {"reasoningContent": {"redactedContent": base64.b64decode(redacted)}}
+            return {"reasoningContent": {"redactedContent": _encrypted(redacted)}}
         case ReasoningBlock(content):
             return {"reasoningContent": {"reasoningText": {"text": "", **content}}}  # a signature may come alone
         case CallBlock(id_, name, arguments, _):
@@ -286,6 +286,11 @@ def _block(block: Block) -> Fields:
             return _attached_block(block)
         case text:
             return {"text": text}
+
+
+def _encrypted(redacted: str) -> bytes:
+    """The bytes of encrypted reasoning. Each piece of a stream is base64 of its own, which padding may end."""
+    return b"".join(map(base64.b64decode, re.findall("[^=]+=*", redacted)))
 
 
 def _attached_block(attached: Attached) -> Fields:

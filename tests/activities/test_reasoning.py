@@ -250,6 +250,42 @@ async def test_claude_that_has_thought_again_after_a_text_does_not_think_at_its_
     assert [block["type"] for block in body["messages"][1]["content"]] == ["text", "tool_use"]
 
 
+async def sent_after_tool_call(bedrock: ProviderServer, deltas: list[tuple[int, Json]]) -> Json:
+    """What Bedrock gets with the result of a tool call that its model has streamed after these pieces."""
+    use = {"toolUse": {"toolUseId": "t", "name": "noop"}}
+    events = [
+        event("messageStart", role="assistant"),
+        *(event("contentBlockDelta", contentBlockIndex=index, delta=delta) for index, delta in deltas),
+        event("contentBlockStart", contentBlockIndex=len(deltas), start=use),
+        event("messageStop", stopReason="tool_use"),
+    ]
+    bedrock.server.answers(Reply(raw=b"".join(events).decode("latin-1")), Reply(text="Done."))
+    message = await bedrock.ask(ModelRequest(ASKED, [NOOP], speaker="two"), connection=THINKING)
+    result = Message(role="tool", name="noop", tool_call_id=message.tool_calls[0].id, content="done")
+    conversation = [*ASKED, message.named("two"), result]
+    await bedrock.ask(ModelRequest(conversation, [NOOP], speaker="two"), connection=THINKING)
+    return bedrock.server.requests[-1]
+
+
+async def test_encrypted_thinking_that_bedrock_streams_in_pieces_goes_back_whole() -> None:
+    pieces = [b"x1y2", b"abc", b"zz"]
+    redacted_pieces = [{"redactedContent": base64.b64encode(piece).decode()} for piece in pieces]
+    with serving("bedrock", "key") as bedrock:
+        body = await sent_after_tool_call(bedrock, [(0, {"reasoningContent": piece}) for piece in redacted_pieces])
+    whole = base64.b64encode(b"".join(pieces)).decode()
+    assert body["messages"][1]["content"][0] == {"reasoningContent": {"redactedContent": whole}}
+    assert "thinking" in body["additionalModelRequestFields"]
+
+
+async def test_a_claude_at_bedrock_that_has_thought_again_after_a_text_does_not_think_at_its_next_call() -> None:
+    thoughts: list[Json] = [{"reasoningContent": {"text": THOUGHT}}, {"reasoningContent": {"signature": SIGNATURE}}]
+    first, again = ([(index, piece) for piece in thoughts] for index in (0, 2))
+    with serving("bedrock", "key") as bedrock:
+        body = await sent_after_tool_call(bedrock, [*first, (1, {"text": "I look."}), *again])
+    assert "additionalModelRequestFields" not in body
+    assert [[*block] for block in body["messages"][1]["content"]] == [["text"], ["toolUse"]]
+
+
 async def test_claude_does_not_think_where_its_api_would_reject_that(claude: ProviderServer) -> None:
     """As after the tool call of another model, whose fallback it is, and where it must use a tool."""
     said = Message(role="assistant", name="two", tool_calls=(ToolCall(id="a", name="noop"),))
