@@ -484,7 +484,8 @@ async def read_answer(environment: Mapping[str, str], namespace: str, row: str) 
         from .journal import Journal  # noqa: PLC0415  # of the extra `worker`
 
         async with asyncio.timeout(RETRY):
-            journal = await Journal.open(url, namespace, Keys.from_environment(environment), upgrade=False)
+            keys = Keys.from_environment(environment)
+            journal = await Journal.open(url, namespace, keys, upgrade=False, create=False)
             try:
                 return (await journal.row(row)).message.content
             finally:

@@ -157,7 +157,7 @@ async def cancel_task(client: Client, task: str, server: str) -> bool:
 
 
 def text_of(parts: Iterable[Part]) -> str:
-    """The text of parts, as paragraphs."""
+    """The text of parts, as paragraphs. Raises AgentFailed for data that is not JSON."""
     return "\n\n".join(filter(None, map(_text, parts)))
 
 
@@ -166,7 +166,11 @@ def _text(part: Part) -> str:
         case "text":
             return part.text
         case "data":
-            return f"[data]\n{json.dumps(json_of(part.data), ensure_ascii=False)}"
+            try:
+                value = json_of(part.data)
+            except ValueError:
+                raise AgentFailed("the answer has data with NaN or Infinity, which is not JSON") from None
+            return f"[data]\n{json.dumps(value, ensure_ascii=False)}"
         case "url":
             return f"[{_file(part)}, at {part.url}]"
         case "raw":
@@ -175,7 +179,10 @@ def _text(part: Part) -> str:
 
 
 def json_of(value: Value | Struct) -> JsonValue:
-    """The JSON value of data or metadata, with integers instead of whole floats: protobuf has only floats."""
+    """The JSON value of data or metadata, with integers instead of whole floats: protobuf has only floats.
+
+    Raises ValueError for NaN and Infinity.
+    """
     return _plain(MessageToDict(value))
 
 

@@ -81,20 +81,18 @@ def alternating(request: ModelRequest, source: str = "") -> list[Entry]:
     return turns.complete()
 
 
-def is_thinking(setting: object) -> bool:
-    """Whether the property ``thinking`` of a Claude switches on that it thinks before it answers."""
-    return isinstance(setting, dict) and setting.get("type") == "enabled"
+def rejects_thinking(setting: object, entries: Sequence[Entry], *, must_use: bool) -> bool:
+    """Whether Claude's API would reject a call with this property ``thinking``.
 
-
-def may_think(entries: Sequence[Entry]) -> bool:
-    """Whether a Claude may think in this call.
-
-    While it uses tools, the API requires that it has thought before them. It has not if another model, such as the one
-    whose fallback this is, made the calls, or if a secret in its thoughts was redacted.
+    A model that must use a tool may not think. While it uses tools, ``enabled`` requires that it has thought before
+    them. It has not if another model, such as the one whose fallback this is, made the calls, or if a secret in its
+    thoughts was redacted.
     """
-    if not any(isinstance(block, ResultBlock) for block in entries[-1].blocks):
-        return True
-    return isinstance(entries[-2].blocks[0], ReasoningBlock)
+    kind = setting.get("type") if isinstance(setting, dict) else None
+    if must_use:
+        return kind in ("enabled", "adaptive")
+    is_using_tools = any(isinstance(block, ResultBlock) for block in entries[-1].blocks)
+    return kind == "enabled" and is_using_tools and not isinstance(entries[-2].blocks[0], ReasoningBlock)
 
 
 def without_reasoning(entries: Sequence[Entry], but: Callable[[JsonObject], bool] = lambda _: False) -> list[Entry]:

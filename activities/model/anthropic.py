@@ -31,8 +31,7 @@ from .alternation import (
     ReasoningBlock,
     ResultBlock,
     alternating,
-    is_thinking,
-    may_think,
+    rejects_thinking,
     system_prompt,
     without_reasoning,
 )
@@ -145,7 +144,7 @@ def request_body(endpoint: AnthropicEndpoint, request: ModelRequest, settings: M
         **_settings(settings),
         **{"stream": stream},
     }
-    if is_thinking(body.get("thinking")) and (request.must_use or not may_think(entries)):
+    if rejects_thinking(body.get("thinking"), entries, must_use=request.must_use):
         del body["thinking"]
         entries = without_reasoning(entries)
     body["messages"] = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in entries]

@@ -53,8 +53,7 @@ from .alternation import (
     ReasoningBlock,
     ResultBlock,
     alternating,
-    is_thinking,
-    may_think,
+    rejects_thinking,
     system_prompt,
     without_reasoning,
 )
@@ -209,6 +208,9 @@ INFERENCE = frozenset({"maxTokens", "temperature", "topP", "stopSequences"})
 """Properties that Converse supports for all models. They may also be written in snake_case."""
 
 
+OBJECTS = frozenset({"inferenceConfig", "additionalModelRequestFields"})
+"""Fields of Converse that a property may add to, and that have others as well."""
+
 INFERENCE_NAMES = {"max_tokens": "maxTokens", "top_p": "topP", "stop": "stopSequences"}
 """The names of settings in ``inferenceConfig``, where they differ."""
 
@@ -221,6 +223,10 @@ def converse_fields(
     for name, value in without_settings(endpoint.properties, settings).items():
         if (camel := to_camel(name)) in INFERENCE:
             fields["inferenceConfig"][camel] = value
+        elif name in OBJECTS:
+            if not isinstance(value, dict):
+                raise InvalidManifest(f"{endpoint.where}: config.bedrock.properties: {name} must be a JSON object")
+            fields[name] |= value
         elif name in known:
             fields[name] = value
         else:
@@ -233,7 +239,7 @@ def converse_fields(
         fields["outputConfig"] = {**fields.get("outputConfig", {}), "textFormat": _text_format(request.schema)}
     entries = without_reasoning(alternating(request, endpoint.where), but=_is_signed)
     model_fields = fields["additionalModelRequestFields"]
-    if is_thinking(model_fields.get("thinking")) and (request.must_use or not may_think(entries)):
+    if rejects_thinking(model_fields.get("thinking"), entries, must_use=request.must_use):
         del model_fields["thinking"]
         entries = without_reasoning(entries)
     messages: list[Fields] = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in entries]

@@ -15,7 +15,7 @@ from a2a.types import Artifact, GetTaskRequest, Part, StreamResponse, TaskArtifa
 from a2a.utils.errors import TaskNotFoundError
 from temporalio.client import Client
 
-from baton.activities.agent.a2a import A2AExecutor, Progress
+from baton.activities.agent.a2a import A2AExecutor, Progress, text_of
 from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.runtime.secrets import SecretStore
 from baton.contracts.errors import AgentFailed
@@ -239,6 +239,14 @@ async def test_the_states_of_a_task_that_gives_no_answer_are_told_apart(
     assert turn.failure
     assert (turn.failure.family, turn.failure.type, turn.failure.message) == (family, kind, says)
     assert len(agents.turns) == 1
+
+
+@pytest.mark.parametrize("number", ["inf", "nan"])
+def test_data_that_is_not_json_is_an_error_of_the_agent(number: str) -> None:
+    part = Part(media_type="application/json")
+    part.data.struct_value.update({"price": float(number)})
+    with pytest.raises(AgentFailed, match="not JSON"):
+        text_of([part])
 
 
 async def test_files_and_data_are_kept_as_texts_that_say_what_they_are(env: Environment, agents: AgentServer) -> None:

@@ -175,6 +175,17 @@ async def test_missing_keys_and_regions_are_told(aws: BedrockServer, monkeypatch
         await provider.ask(ChainedModel(given, "m"), resolver(given), ModelRequest(ASKED), lambda _: None)
 
 
+async def test_properties_that_are_objects_add_to_the_other_fields(aws: BedrockServer) -> None:
+    more = {"additionalModelRequestFields": '{"top_k": 3}', "inferenceConfig": '{"topP": 0.3}'}
+    properties = {"thinking": '{"type": "adaptive"}', "temperature": "0.5", **more}
+    await ask(aws, connection={**PAIR, "properties": properties})
+    (body,) = aws.requests
+    assert body["additionalModelRequestFields"] == {"thinking": {"type": "adaptive"}, "top_k": 3}
+    assert body["inferenceConfig"] == {"temperature": 0.5, "topP": 0.3}
+    with pytest.raises(errors.InvalidManifest, match=r"properties: inferenceConfig must be a JSON object"):
+        await ask(aws, connection={**PAIR, "properties": {"inferenceConfig": "fast"}})
+
+
 PDF = "application/pdf"
 
 

@@ -293,7 +293,11 @@ async def test_claude_does_not_think_where_its_api_would_reject_that(claude: Pro
     await claude.ask(ModelRequest([*ASKED, said, result], [NOOP], speaker="two"), connection=THINKING)
     await claude.ask(ModelRequest(ASKED, [NOOP], must_use=True), connection=THINKING)
     await claude.ask(ModelRequest([*ASKED, said, result, *ASKED], [NOOP], speaker="two"), connection=THINKING)
-    assert ["thinking" in body for body in claude.server.requests] == [False, False, False]
+    adaptive = {"properties": {"thinking": '{"type": "adaptive"}'}}
+    await claude.ask(ModelRequest(ASKED, [NOOP], must_use=True), connection=adaptive)
+    assert ["thinking" in body for body in claude.server.requests] == [False, False, False, False]
+    await claude.ask(ModelRequest([*ASKED, said, result], [NOOP], speaker="two"), connection=adaptive)
+    assert "thinking" in claude.server.requests[-1], "it may decide itself whether to think"
     await claude.ask(ModelRequest(ASKED, [NOOP], speaker="two"), connection=THINKING)
     assert "thinking" in claude.server.requests[-1]
 

@@ -27,7 +27,7 @@ from baton.contracts.message import Head, Message
 from baton.contracts.requests import AskModelRequest, AskModelResult, LiveText
 from baton.contracts.settings import STATE_DIR
 from baton.contracts.turn import Thread
-from baton.journal.live_text import LEASE, FileChannel, LiveTextPublisher, channel_of, read_live_text
+from baton.journal.live_text import LEASE, FileChannel, LiveTextPublisher, channel_of, read_answer, read_live_text
 from baton.starter.console.watch import Watch
 from baton.starter.history.events import Event, TextDeltaEvent, TextRetractedEvent
 from baton.starter.history.run_events import ActivityCall, RunInfo
@@ -423,3 +423,8 @@ def test_a_model_may_write_the_mark_of_a_truncated_text(after: int, number: str)
     events = [*live.add(LiveText(offset=0, text=text[:after]))]
     events += live.end(AskModelResult(message=Message(role="assistant", content=text), head=Head()), 1)
     assert said_in(events) == text
+
+
+async def test_a_reader_without_the_journal_creates_none(tmp_path: Path) -> None:
+    assert await read_answer({"BATON_HOME": str(tmp_path)}, "default", "a-run/1") is None
+    assert [*tmp_path.iterdir()] == []
