@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -429,4 +430,5 @@ def test_a_reader_of_a_database_without_a_journal_creates_none(tmp_path: Path) -
     file = tmp_path / "journal.db"
     file.touch()
     assert asyncio.run(read_answer({"BATON_HOME": str(tmp_path)}, "default", "a-run/1")) is None
-    assert file.stat().st_size == 0
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        assert database.execute("select name from sqlite_master").fetchall() == []
